@@ -12,6 +12,7 @@ use aya_ebpf::{helpers::generated::bpf_loop, macros::btf_tracepoint, programs::B
 use cgscope_ledger::{
     changes::{CHANGES, Change, TURN_SHIFT},
     feature::KERNEL_CALLS,
+    host::Task as _,
     verifier::{exchange, get, set},
     wire::{ACTIVE, HAS_EXITED, LIST, LISTED, ListRecord, TaskStorage, UNCHANGED, serial},
 };
@@ -27,21 +28,21 @@ use crate::{
 #[inline(never)]
 pub fn changed(next: Task, storage: &mut TaskStorage, queue: RunQueue) {
     set(&mut storage.has_changed, LISTED);
-    append(next, storage.serial, 0, queue);
+    append(next, storage.serial, 0, queue.cpu(), queue.address());
 }
 
 /// Adds an exited task to a list, if the task was ever reported.
 #[inline(always)]
 pub fn exited(prev: Task, storage: &TaskStorage) {
     if storage.face.comm[0] != 0 {
-        append(prev, storage.serial, 1, prev.run_queue());
+        append(prev, storage.serial, 1, prev.cpu(), prev.run_queue_rarely());
     }
 }
 
 #[inline(always)]
-fn append(task: Task, serial: u64, has_exited: u32, queue: RunQueue) {
-    if let Some(list) = list(queue.cpu()) {
-        list.queue = queue.address();
+fn append(task: Task, serial: u64, has_exited: u32, cpu: u32, queue: u64) {
+    if let Some(list) = list(cpu) {
+        list.queue = queue;
         list.append(Change { serial, tid: task.tid(), has_exited });
     }
 }

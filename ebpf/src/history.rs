@@ -10,12 +10,17 @@ use crate::kernel::{RunQueue, Task, blame_tasks};
 /// Returns the party of `task` in the history: [`IDLE`], [`KERNEL`] or the id of its cgroup.
 #[inline(always)]
 pub fn who(task: Task) -> u64 {
+    party(task, Task::cgroup_id)
+}
+
+#[inline(always)]
+fn party(task: Task, cgroup_id: impl FnOnce(Task) -> u64) -> u64 {
     if task.tid() == 0 {
         IDLE
     } else if task.is_kernel_thread() {
         KERNEL
     } else {
-        task.cgroup_id()
+        cgroup_id(task)
     }
 }
 
@@ -44,7 +49,7 @@ fn unseen(ring: &mut Ring, prev: Task, queue: RunQueue) {
     ring.is_late = 0;
     ring.running.place = UNSEEN;
     if since_ns > ring.slice(latest).since_ns && since_ns <= queue.clock_ns() {
-        begin(ring, prev, who(prev), since_ns);
+        begin(ring, prev, party(prev, Task::cgroup_id_rarely), since_ns);
         ring.is_late = u32::from(prev.tid() != 0);
     }
 }

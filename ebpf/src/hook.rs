@@ -33,6 +33,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let clock_ns = queue.clock_ns();
     // The ring always exists, because every possible CPU has one.
     let Some(ring) = ring(queue.cpu()) else { return 0 };
+    set(&mut ring.coming, history::who(next));
     // Rare and long code paths are first and join afterwards, so that the verifier follows the rest only once.
     history::settle(ring, prev, queue);
     if get(&mut ring.is_late) != 0 {
@@ -47,13 +48,12 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
+        segment::leave::<Kernel>(prev, &mut storage.start, ring, queue.cpu(), clock_ns);
         if prev.is_throttled() {
             moves::settle(prev, storage);
         }
-        segment::leave::<Kernel>(prev, &mut storage.start, ring, queue.cpu(), clock_ns);
         demand::left(prev, ring, queue.cpu(), clock_ns, false);
     }
-    set(&mut ring.coming, history::who(next));
     let who = get(&mut ring.coming);
     if next.tid() != 0 {
         let mut found = storage(next);

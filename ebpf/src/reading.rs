@@ -292,17 +292,16 @@ fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
 
 #[inline(always)]
 fn put(task: Task, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
-    let queue = task.run_queue();
     record.serial = serial;
     record.tid = task.tid();
     record.tgid = task.tgid();
     record.comm = task.comm();
     record.start_ns = task.start_ns();
     record.cgroup_id = cgroup_id;
-    record.cpu = queue.cpu();
+    record.cpu = task.cpu();
     record.state = task.state();
     record.last_queued_ns = task.last_queued_ns();
-    record.rq_clock_ns = queue.clock_ns();
+    record.rq_clock_ns = task.clock_ns();
 }
 
 /// Prepares the accounts and the stack that follow the record.

@@ -9,12 +9,15 @@ use core::ptr::read_volatile;
 use aya_ebpf::{macros::fentry, programs::FEntryContext};
 use cgscope_ledger::{
     Loss,
-    host::FarQueue,
+    host::{FarQueue, Task as _},
     verifier::{get, wrapped},
 };
 
 use crate::{
-    kernel::{Task, Throttled, keeps_throttle_clock, kernels_throttled_ns_at_0, levels_out_of_quota_at},
+    kernel::{
+        Task, Throttled, keeps_throttle_clock, kernels_throttled_ns_at_0, kernels_throttled_ns_rarely,
+        levels_out_of_quota_at, throttles_tasks,
+    },
     maps::{lost, throttle_clocks},
 };
 
@@ -151,9 +154,14 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
 /// number and not for a pointer.
 #[inline(always)]
 pub fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+    // SAFETY: the pointer comes from a reference.
+    let queue = unsafe { read_volatile(address) };
     if keeps_throttle_clock() {
-        // SAFETY: the pointer comes from a reference.
-        return stood_ns(u64::from(cpu), unsafe { read_volatile(address) }, clock_ns);
+        return stood_ns(u64::from(cpu), queue, clock_ns);
+    }
+    if throttles_tasks() {
+        // Few tasks are throttled. On other kernels, this code runs at each switch.
+        return kernels_throttled_ns_rarely(queue, clock_ns);
     }
     task.cfs_rq().kernels_throttled_ns(clock_ns)
 }
@@ -171,7 +179,7 @@ pub fn far_queue(task: Task, cpu: u32) -> FarQueue {
 /// Returns the queue that the task's group has on the task's own CPU.
 #[inline(always)]
 pub fn near_queue(task: Task) -> FarQueue {
-    queue_at(task.queue_address(), task.run_queue().cpu())
+    queue_at(task.queue_rarely(), task.cpu())
 }
 
 #[inline(always)]

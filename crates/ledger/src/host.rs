@@ -46,6 +46,10 @@ pub trait Task: Copy {
     fn queue(self) -> u64;
     /// Returns the throttled time of a queue that the task has left for another group, ns; 0 if `queue` no longer belongs to
     /// `group`.
+    /// Returns the same as [`Self::queue`]. On rare code paths, the verifier checks this and the next two functions faster.
+    fn queue_rarely(self) -> u64;
+    fn group_rarely(self) -> u64;
+    fn group_ran_ns_rarely(self) -> u64;
     fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64;
     /// Finds the cgroup whose quota ran out and writes its id to `limit`. Leaves `limit` unchanged if there is no such cgroup.
     fn find_limit(self, limit: &mut u64);

@@ -60,7 +60,7 @@ pub use context::{Context, context};
 pub use iterator::{EntryContext, TaskContext};
 pub use queue::{
     CfsRunQueue, Cgroup, RunQueue, Throttled, cgroup_above, cgroup_id_at, cgroup_of_queue, is_alone,
-    kernels_throttled_ns_at_0, levels_out_of_quota_at,
+    kernels_throttled_ns_at_0, kernels_throttled_ns_rarely, levels_out_of_quota_at,
 };
 pub use task::Task;
 

@@ -21,15 +21,21 @@ impl CfsRunQueue {
     /// Returns how long the queue had been in a hierarchy out of quota at the time `clock_ns`, ns, by the kernel's own clock.
     #[inline(always)]
     pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
-        let before: u64 = field!(self.0, cfs_rq_throttled_ns);
-        match field!(self.0, cfs_rq_throttled_since) {
-            0 => before,
-            since => before.wrapping_add(clock_ns.saturating_sub(since)),
-        }
+        until(field!(self.0, cfs_rq_throttled_ns), field!(self.0, cfs_rq_throttled_since), clock_ns)
     }
 }
 
+/// Returns a sum at the time `clock_ns`, if it has grown since `since_ns`; 0: it does not grow.
+#[inline(always)]
+fn until(sum_ns: u64, since_ns: u64, clock_ns: u64) -> u64 {
+    if since_ns == 0 { sum_ns } else { sum_ns.wrapping_add(clock_ns.saturating_sub(since_ns)) }
+}
+
 inlined! {
+    /// Returns the same as [`CfsRunQueue::kernels_throttled_ns`]. For rare code paths, see [`peek`].
+    pub fn kernels_throttled_ns_rarely(queue: u64, clock_ns: u64) -> u64 {
+        until(peek(queue, offset!(cfs_rq_throttled_ns)), peek(queue, offset!(cfs_rq_throttled_since)), clock_ns)
+    }
     /// Returns how many levels are out of quota for the queue at address `queue`.
     pub fn levels_out_of_quota_at(queue: u64) -> u32 { peek(queue, offset!(cfs_rq_throttle_count)) as u32 }
     /// Returns the throttled time of the queue at address `queue`, by the kernel's own clock. If the queue is throttled, the

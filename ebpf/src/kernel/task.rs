@@ -39,8 +39,8 @@ impl cgscope_ledger::host::Task for Task {
         }
         fn run_delay_ns(self) -> u64 { field!(self.0, task_run_delay) }
         fn last_queued_ns(self) -> u64 { field!(self.0, task_last_queued) }
-        fn cpu(self) -> u32 { self.run_queue().cpu() }
-        fn clock_ns(self) -> u64 { self.run_queue().clock_ns() }
+        fn cpu(self) -> u32 { peek(self.run_queue_rarely(), offset!(rq_cpu)) as u32 }
+        fn clock_ns(self) -> u64 { peek(self.run_queue_rarely(), offset!(rq_clock)) }
         fn group(self) -> u64 { field!(self.0, task_sched_group) }
         fn group_ran_ns(self) -> u64 { field!(field!(self.0, task_parent: *const c_void), entity_run_ns) }
         fn is_real_time(self) -> bool { self.prio() < FIRST_FAIR_PRIO }
@@ -51,6 +51,9 @@ impl cgscope_ledger::host::Task for Task {
         // Only the lowest byte is read, because the field is an `int` before Linux 7.2 and one byte since then.
         fn is_on_queue(self) -> bool { field!(self.0, task_on_rq: u8) != 0 }
         fn queue(self) -> u64 { self.cfs_rq().address() }
+        fn queue_rarely(self) -> u64 { peek(self.handle(), offset!(task_cfs_rq)) }
+        fn group_rarely(self) -> u64 { peek(self.handle(), offset!(task_sched_group)) }
+        fn group_ran_ns_rarely(self) -> u64 { peek(peek(self.handle(), offset!(task_parent)), offset!(entity_run_ns)) }
         fn left_throttled_ns(self, queue: u64, group: u64, clock_ns: u64) -> u64 {
             queue::left_throttled_ns(queue, group, clock_ns)
         }
@@ -58,7 +61,7 @@ impl cgscope_ledger::host::Task for Task {
 
     #[inline(always)]
     fn far_group_ran_ns(self, cpu: u32) -> u64 {
-        let entities = peek(self.group(), offset!(task_group_entities));
+        let entities = peek(self.group_rarely(), offset!(task_group_entities));
         let entity = peek(entities, cpu * size_of::<u64>() as u32);
         let queue = peek(entity, offset!(entity_cfs_rq));
         let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
@@ -73,7 +76,7 @@ impl cgscope_ledger::host::Task for Task {
             return self.has_bit(offset!(task_dl_throttled));
         }
         if offset!(task_rt_rq) == ABSENT {
-            return field!(self.run_queue().0, rq_rt_throttled: u32) != 0;
+            return peek(self.run_queue_rarely(), offset!(rq_rt_throttled)) as u32 != 0;
         }
         let mut queue = peek(self.handle(), offset!(task_rt_rq));
         let mut parent = peek(self.handle(), offset!(task_rt_parent));
@@ -167,9 +170,8 @@ impl Task {
         pub fn cfs_rq(self) -> CfsRunQueue { CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void)) }
         /// Returns the run queue of the CPU on which the task runs, waits, or last ran.
         pub fn run_queue(self) -> RunQueue { self.cfs_rq().run_queue() }
-        /// Returns the address of the queue that the task's group has on the task's CPU. The address is a plain number that can
-        /// be passed to functions.
-        pub fn queue_address(self) -> u64 { peek(self.handle(), offset!(task_cfs_rq)) }
+        /// Returns the address of the same run queue. For rare code paths, see [`peek`].
+        pub fn run_queue_rarely(self) -> u64 { peek(self.queue_rarely(), offset!(cfs_rq_rq)) }
     }
 
     #[inline(always)]
@@ -193,7 +195,7 @@ impl Task {
     /// Returns the properties of the task that can change while it sleeps.
     #[inline(always)]
     pub fn face(self) -> Face {
-        let group = if is_v2() { field!(self.0, task_cgroups) } else { field!(self.0, task_sched_group) };
+        let group = if is_v2() { peek(self.handle(), offset!(task_cgroups)) } else { self.group_rarely() };
         Face { comm: self.comm_words(), group, state: self.state().into() }
     }
 
@@ -246,7 +248,7 @@ impl Task {
     /// pointers.
     #[inline(always)]
     pub fn queue_address_on(self, cpu: u32) -> u64 {
-        let queues = peek(self.group(), offset!(task_group_cfs_rqs));
+        let queues = peek(self.group_rarely(), offset!(task_group_cfs_rqs));
         let queue = peek(queues, cpu * size_of::<u64>() as u32);
         let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
         if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }

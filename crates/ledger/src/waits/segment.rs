@@ -99,7 +99,7 @@ pub fn leave<H: WaitHost>(
             start.limit = RUNTIME;
         }
     } else if prev.is_throttled() {
-        start.queue = prev.queue();
+        start.queue = prev.queue_rarely();
         start.throttle_ns = H::throttled_ns(prev, &start.queue, cpu, clock_ns);
         prev.find_limit(&mut start.limit);
     }
@@ -128,9 +128,9 @@ pub fn was_throttled<H: WaitHost>(task: H::Task, start: &mut Start) {
     start.is_seen = 1;
     start.cpu = task.cpu();
     start.switches = task.switches();
-    start.queue = task.queue();
+    start.queue = task.queue_rarely();
     start.throttle_ns = H::throttled_ns(task, &start.queue, start.cpu, queued_ns);
-    start.group = task.group();
+    start.group = task.group_rarely();
     // The sums of the CPU at that time are unknown.
     start.group_ran_ns = 0;
     task.find_limit(&mut start.limit);
@@ -196,7 +196,7 @@ fn begin_on<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     start.is_seen = 1;
     start.switches = task.switches();
     start.cpu = cpu;
-    start.group = task.group();
+    start.group = task.group_rarely();
     start.group_ran_ns = 0;
     if let Some(ring) = H::ring(cpu) {
         // That CPU may be changing its sums at this moment. Then the sums read here are wrong by one slice, but they are only

@@ -257,13 +257,13 @@ fn throttled_ns<H: WaitHost>(task: H::Task, start: &Start, is_seen: bool, work: 
         return 0;
     }
     let (from_ns, to_ns) = (get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
-    if start.queue != task.queue() && H::throttles_tasks() {
+    if start.queue != task.queue_rarely() && H::throttles_tasks() {
         // The task has moved to another group, and no program saw the move. Until the move, the task was throttled.
         let is_late = start.left_ns > from_ns && start.left_ns < to_ns;
         let until_ns = if is_late { start.left_ns } else { to_ns };
         return start.throttled_ns(task.left_throttled_ns(start.queue, start.group, until_ns), from_ns);
     }
-    if start.queue != task.queue() || (!H::throttles_tasks() && task.is_real_time()) {
+    if start.queue != task.queue_rarely() || (!H::throttles_tasks() && task.is_real_time()) {
         return 0;
     }
     start.throttled_ns(H::throttled_ns(task, &start.queue, work.charges.cpu, to_ns), from_ns)
@@ -313,10 +313,10 @@ fn beyond_history<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work) {
     let Some(ring) = H::ring(work.charges.cpu) else { return };
     // The sum is 0 for a task of the root, or if the kernel lacks the field. After a move to another cgroup, the sum belongs to
     // another group.
-    if start.group_ran_ns == 0 || start.group != task.group() || task.is_of_bpf_scheduler() {
+    if start.group_ran_ns == 0 || start.group != task.group_rarely() || task.is_of_bpf_scheduler() {
         return;
     }
-    let group_ran_ns = task.group_ran_ns();
+    let group_ran_ns = task.group_ran_ns_rarely();
     let queued_ns = get(&mut work.walk.from_ns) - work.part(Cause::Throttled);
     let (kernel_ns, idle_ns) = ring.sums_until(get(&mut work.walk.to_ns));
     let kernel_ns = kernel_ns.saturating_sub(Start::at(start.kernel_ns, queued_ns));

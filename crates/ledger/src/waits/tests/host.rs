@@ -438,6 +438,18 @@ impl Task for Facts {
         self.far_group_ran_ns(self.cpu)
     }
 
+    fn queue_rarely(self) -> u64 {
+        self.queue()
+    }
+
+    fn group_rarely(self) -> u64 {
+        self.group()
+    }
+
+    fn group_ran_ns_rarely(self) -> u64 {
+        self.group_ran_ns()
+    }
+
     fn far_group_ran_ns(self, cpu: u32) -> u64 {
         self.group_ran_ns[cpu as usize]
     }
