@@ -70,8 +70,14 @@ impl Btf {
     /// Finds all types that have one of these names. `names` must be sorted. One search takes a few milliseconds.
     pub(crate) fn find(&self, names: &[String]) -> HashMap<String, Vec<Type<'_>>> {
         let mut found: HashMap<String, Vec<Type<'_>>> = HashMap::new();
+        // Few types have a name that begins like one of `names`.
+        let begin = |name: &[u8]| Some(usize::from(u16::from_ne_bytes(name.first_chunk().copied()?)));
+        let mut begins = vec![false; 1 << u16::BITS];
+        names.iter().filter_map(|name| begin(name.as_bytes())).for_each(|two| begins[two] = true);
         for ty in self.types.iter().filter_map(|at| self.at(*at)) {
-            let Some(name) = ty.name().filter(|name| !name.is_empty()) else { continue };
+            let strings = word(&self.bytes, ty.at).and_then(|at| self.strings_from(at));
+            let may_be = strings.and_then(begin).is_some_and(|two| begins[two]);
+            let Some(name) = ty.name().filter(|_| may_be) else { continue };
             if let Ok(i) = names.binary_search_by(|wanted| wanted.as_bytes().cmp(name)) {
                 found.entry(names[i].clone()).or_default().push(ty);
             }
@@ -89,9 +95,13 @@ impl Btf {
     }
 
     fn string(&self, offset: u32) -> Option<&[u8]> {
+        self.strings_from(offset)?.split(|byte| *byte == 0).next()
+    }
+
+    /// Returns the string at `offset`, and all after it.
+    fn strings_from(&self, offset: u32) -> Option<&[u8]> {
         let (start, end) = self.strings;
-        let text = self.bytes.get(start.checked_add(offset as usize)?..end)?;
-        text.split(|byte| *byte == 0).next()
+        self.bytes.get(start.checked_add(offset as usize)?..end)
     }
 }
 
@@ -174,7 +184,9 @@ pub(crate) fn file_of(points: &[AttachPoint]) -> Vec<u8> {
     for id in 1.. {
         let Some(next) = points.peek() else { break };
         let (name, kind) = if next.id == id { (strings.len() as u32, next.kind) } else { (0, kind::FWD) };
-        types.extend([name, kind << KIND_SHIFT, 0].map(u32::to_ne_bytes).concat());
+        for word in [name, kind << KIND_SHIFT, 0] {
+            types.extend_from_slice(&u32::to_ne_bytes(word));
+        }
         if let Some(point) = points.next_if(|point| point.id <= id) {
             strings.extend(point.name.bytes().chain([0]));
         }

@@ -92,7 +92,6 @@ impl KernelSide {
     /// [`read_tasks`](Self::read_tasks) on.
     pub(crate) fn start(loading: Loading, plan: &Plan<'_>) -> Result<Self, Failure> {
         let Plan { config, cpus, resolved, .. } = plan;
-        let btf = resolved.attach_types().map_err(failed("read the kernel's type information"))?;
         let globals = (Raw(resolved.offsets), Raw(*config));
         let calls = (Raw(chains::sending_calls()), Raw(chains::file_calls()));
         let mut loader = loading.and_then(|thread| thread.join().ok()).unwrap_or_else(loader);
@@ -112,7 +111,14 @@ impl KernelSide {
         }
         let object = patched(OBJECT, &resolved.offsets, config).map_err(failed("load the BPF programs"))?;
         let object = with_kernel_calls(object, plan.task_by_id);
-        let mut bpf = loader.load(&object).map_err(failed("create the BPF maps"))?;
+        let types = || resolved.attach_types();
+        let (bpf, btf) = thread::scope(|scope| {
+            let beside = thread::Builder::new().spawn_scoped(scope, types).ok();
+            let bpf = loader.load(&object);
+            (bpf, beside.and_then(|thread| thread.join().ok()).unwrap_or_else(types))
+        });
+        let mut bpf = bpf.map_err(failed("create the BPF maps"))?;
+        let btf = btf.map_err(failed("read the kernel's type information"))?;
         let cgroup_events = step("map a BPF ring buffer", || {
             let events =
                 bpf.take_map(names::CGROUP_EVENTS).ok_or("the object has no map of cgroup events")?;

@@ -22,10 +22,10 @@ pub const VMLINUX_BTF: &str = "/sys/kernel/btf/vmlinux";
 /// The programs, each with the function, tracepoint or iterator to attach to. Those that take long to verify are first.
 pub(crate) const PROGRAMS: [(&str, &str); 17] = [
     (names::ON_SWITCH, "sched_switch"),
+    (names::READ_CHANGES, "task"),
+    (names::READ_TASKS, "task"),
     (names::ON_MOVE, "sched_migrate_task"),
     (names::ON_WAKING, "sched_waking"),
-    (names::READ_TASKS, "task"),
-    (names::READ_CHANGES, "task"),
     (names::ON_CGROUP_ATTACH, "cgroup_attach_task"),
     (names::ON_LEAVE_GROUP, "task_change_group_fair"),
     (names::ON_ENTER_GROUP, "task_change_group_fair"),
