@@ -328,7 +328,12 @@ pub fn pending<H: WaitHost>(task: H::Task, storage: &TaskStorage, by_cause: &mut
         }
     }
     // This is also correct if no part is known yet, because the clock of an idle CPU has stood still since the task left the CPU.
-    if queued_ns != 0 && task.is_throttled() {
+    let is_out_of_quota = if H::throttles_tasks() {
+        task.is_throttled()
+    } else {
+        queued_ns >= clock_ns && !task.is_real_time() && H::near_queue(task).is_throttled
+    };
+    if queued_ns != 0 && is_out_of_quota {
         cause = Cause::Throttled;
     }
     // The hook may end this wait or segment while this code runs. User space detects this, because it compares the sum of the
