@@ -28,22 +28,22 @@ use crate::{
 #[inline(never)]
 pub fn changed(next: Task, storage: &mut TaskStorage, queue: RunQueue) {
     set(&mut storage.has_changed, LISTED);
-    append(next, storage.serial, 0, queue.cpu(), queue.address());
+    append(next.tid().into(), queue.cpu(), queue.address());
 }
 
 /// Adds an exited task to a list, if the task was ever reported.
 #[inline(always)]
 pub fn exited(prev: Task, storage: &TaskStorage) {
     if storage.face.comm[0] != 0 {
-        append(prev, storage.serial, 1, prev.cpu(), prev.run_queue_rarely());
+        append(storage.serial, prev.cpu(), prev.run_queue_rarely());
     }
 }
 
 #[inline(always)]
-fn append(task: Task, serial: u64, has_exited: u32, cpu: u32, queue: u64) {
+fn append(change: Change, cpu: u32, queue: u64) {
     if let Some(list) = list(cpu) {
         list.queue = queue;
-        list.append(Change { serial, tid: task.tid(), has_exited });
+        list.append(change);
     }
 }
 
@@ -129,11 +129,11 @@ extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
     }
     *left -= 1;
     let change = list.take();
-    if change.has_exited != 0 {
-        emit_same(*seq, HAS_EXITED, change.serial, 0);
+    if change >> u32::BITS != 0 {
+        emit_same(*seq, HAS_EXITED, change, 0);
         return 0;
     }
-    let task = task_from_pid(change.tid);
+    let task = task_from_pid(change as u32);
     if !task.is_null() {
         report_if_listed(*seq, Task::new(task), *place);
         task_release(task);
@@ -163,7 +163,7 @@ pub fn begin_report(task: Task, storage: &mut TaskStorage) {
     let was = exchange(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange(&mut storage.has_changed, ACTIVE);
-        let change = Change { serial: storage.serial, tid: task.tid(), has_exited: 0 };
+        let change = Change::from(task.tid());
         // If the reader's list is full, the next reading visits all tasks. Then this code runs again for the task, which must not
         // be marked as active yet.
         if was != ACTIVE && !list(readers_list()).is_some_and(|list| list.append(change)) {

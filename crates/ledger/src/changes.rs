@@ -12,16 +12,9 @@ pub const CHANGES: usize = 2048;
 /// The number of a reading is shifted by this, to leave room for the number of a list: that of a CPU, or one more.
 pub const TURN_SHIFT: u32 = 16;
 
-/// A task that changed.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Change {
-    /// The number that identifies the task, see [`serial`](crate::wire::serial).
-    pub serial: u64,
-    pub tid: u32,
-    /// 1 if the task has exited, otherwise 0.
-    pub has_exited: u32,
-}
+/// A task that changed: its id, which is below 2^32; or, if it has exited, its [`serial`](crate::wire::serial), which is at least
+/// 2^42, because no task has the id 0.
+pub type Change = u64;
 
 /// The list of changed tasks of one CPU.
 #[repr(C)]
@@ -101,10 +94,6 @@ mod tests {
     use proptest::prelude::*;
     use std::{boxed::Box, collections::VecDeque};
 
-    fn change(number: u64) -> Change {
-        Change { serial: number, tid: number as u32, has_exited: 0 }
-    }
-
     proptest! {
         #[test]
         fn a_list_holds_what_was_appended_and_not_yet_taken(steps in prop::collection::vec((0..2 * CHANGES, 0..2 * CHANGES), 1..12)) {
@@ -116,10 +105,10 @@ mod tests {
                 let mut fits = true;
                 for _ in 0..appended {
                     number += 1;
-                    let is_appended = list.append(change(number));
+                    let is_appended = list.append(number);
                     prop_assert_eq!(is_appended, expected.len() < CHANGES);
                     if is_appended {
-                        expected.push_back(change(number));
+                        expected.push_back(number);
                     } else {
                         fits = false;
                     }
@@ -131,8 +120,8 @@ mod tests {
                 let until = expected.len();
                 if expected.len() < CHANGES {
                     number += 1;
-                    list.append(change(number));
-                    expected.push_back(change(number));
+                    list.append(number);
+                    expected.push_back(number);
                 }
                 list.begin(turn);
                 for _ in 0..taken.min(until) {

@@ -9,7 +9,14 @@ use std::{
 };
 
 use anyhow::{Context, Result};
-use cgscope_ledger::{changes::Changes, culprits::Pairs, history::Ring};
+use cgscope_ledger::{
+    changes::Changes,
+    culprits::Pairs,
+    history::Ring,
+    pressure::Pressures,
+    split::Work,
+    wire::{CpuCounters, TaskStorage},
+};
 use serde_json::Value;
 
 use crate::subject::{built, start};
@@ -18,7 +25,8 @@ const SECONDS: u64 = 8;
 const IDLE_THREADS: u64 = 20_000;
 const MIXED_THREADS: u64 = 4_000;
 /// Kernel memory of the maps for each possible CPU, bytes.
-const CPU_BYTES: usize = size_of::<Ring>() + size_of::<Changes>() + size_of::<Pairs>();
+const CPU_BYTES: usize =
+    size_of::<(Ring, Changes, Pairs, Pressures, CpuCounters)>() + size_of::<(TaskStorage, [Work; 2])>();
 
 /// Figures that `cgscope hist --json 1` reports about itself, averaged over its intervals.
 struct Figures {
