@@ -26,7 +26,6 @@ use cgscope_model::{Losses, Selection};
 use crate::{
     Failure,
     bpf_calls::{self, Plain, Raw, TableReading},
-    domain::chains,
     offsets::{PROGRAMS, Resolved},
     patch::patched,
 };
@@ -62,6 +61,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) room: Option<i64>,
     /// Number of entries of each map, by map name.
     pub(crate) maps: &'a [(&'static str, u32)],
+    /// The system calls in which a task sends, and those whose first argument is a file.
+    pub(crate) calls: [[u64; 8]; 2],
 }
 
 /// A loader that another thread creates, to save time: aya parses all kernel types, although no program needs them.
@@ -93,13 +94,13 @@ impl KernelSide {
     pub(crate) fn start(loading: Loading, plan: &Plan<'_>) -> Result<Self, Failure> {
         let Plan { config, cpus, resolved, .. } = plan;
         let globals = (Raw(resolved.offsets), Raw(*config));
-        let calls = (Raw(chains::sending_calls()), Raw(chains::file_calls()));
+        let [sending, file] = plan.calls.map(Raw);
         let mut loader = loading.and_then(|thread| thread.join().ok()).unwrap_or_else(loader);
         loader
             .override_global(names::OFFSETS, &globals.0, true)
             .override_global(names::CONFIG, &globals.1, true)
-            .override_global(names::SENDING_CALLS, &calls.0, true)
-            .override_global(names::FILE_CALLS, &calls.1, true)
+            .override_global(names::SENDING_CALLS, &sending, true)
+            .override_global(names::FILE_CALLS, &file, true)
             .map_max_entries(names::RINGS, *cpus)
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
             .map_max_entries(names::CPU_NODE, *cpus)

@@ -14,7 +14,7 @@ use crate::{
     Failure, Held, Options,
     cgroups::{self, CgroupTree, TreeEvent},
     clock::{monotonic_ns, refresh_run_queue},
-    domain::{Domain, Domains, Draft, Setup, cpus::NodePlaces, stacks},
+    domain::{Domain, Domains, Draft, Setup, chains, cpus::NodePlaces, stacks},
     facts::{self, CgroupMounts},
     kernel_side::{KernelSide, Plan, begin_loading},
     known::{Around, KnownTasks, Reading},
@@ -174,6 +174,7 @@ impl BpfSource {
             selection: &options.selection,
             room: memory.room_at_start(),
             maps: &domains.maps,
+            calls: [chains::sending_calls(), chains::file_calls()],
         };
         let side = KernelSide::start(loading, &plan)?;
         let draft = Draft {
