@@ -73,7 +73,8 @@ impl Btf {
         // Few types have a name that begins like one of `names`.
         let begin = |name: &[u8]| Some(usize::from(u16::from_ne_bytes(name.first_chunk().copied()?)));
         let mut begins = vec![false; 1 << u16::BITS];
-        names.iter().filter_map(|name| begin(name.as_bytes())).for_each(|two| begins[two] = true);
+        let terminated = names.iter().map(|name| [name.as_bytes(), &[0]].concat());
+        terminated.filter_map(|name| begin(&name)).for_each(|two| begins[two] = true);
         for ty in self.types.iter().filter_map(|at| self.at(*at)) {
             let strings = word(&self.bytes, ty.at).and_then(|at| self.strings_from(at));
             let may_be = strings.and_then(begin).is_some_and(|two| begins[two]);
