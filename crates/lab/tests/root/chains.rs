@@ -217,8 +217,11 @@ fn a_sleep_equals_what_the_waker_ran_waited_and_slept_down_to_the_throttled_end_
     for (member, cgroup) in [&a, &b, &c].into_iter().enumerate() {
         measured.assert_is_whole(cgroup, member);
     }
-    assert_eq!((for_b.count, for_c.count), (40, 40));
     let hidden = measured.interval.losses.get(Loss::SwitchOfHiddenTask);
+    for count in [for_b.count, for_c.count] {
+        // A hidden switch may divide a sleep into two. The kind of one of them is unknown then.
+        assert!((40..=40 + hidden).contains(&count), "{count} sleeps, {hidden} hidden switches");
+    }
     assert!(for_b.unknown_ns + for_c.unknown_ns == 0 || hidden != 0, "{for_b:?} {for_c:?}");
     drop(measured.load);
 }
