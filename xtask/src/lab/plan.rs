@@ -19,7 +19,8 @@ const HOST_ONLY: [&str; 5] = [
     // It runs fifty commands and screens, which depend on the kernel in other tests.
     "documented::",
     // They need a block device or a kernel module, which the machine lacks.
-    "chains::paths::a_sleep_in_a_tcp_socket_between chains::timers::a_sleep_that_a_disk offcpu::writes_to_a_disk sample::a_walk_of_proc sample::every_thread_of_a_blend",
+    "chains::paths::a_sleep_in_a_tcp_socket_between chains::timers::a_sleep_that_a_disk offcpu::writes_to_a_disk \
+     sample::a_walk_of_proc sample::every_thread_of_a_blend",
     // They need large programs, such as Python, a browser or the Debian archive; the result is the same on every kernel.
     "export:: field_case_2:: fleet:: metrics_page:: packages:: report:: runtimes:: serve::access::a_request \
      serve::access::requests_for serve::prometheus:: shared::a_task_is",

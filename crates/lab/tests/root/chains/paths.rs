@@ -65,8 +65,8 @@ fn assert_path(how: &str, kinds: [BlockedKind; 2], apart: &[&str]) {
     }
     let for_waker = rows.iter().filter(|row| (row.waker, row.waker_cgroup) == (Waker::Task, id(&waker)));
     let for_waker_ns = sum::total(for_waker.map(|row| row.slept_ns));
-    // That thread ends some sleeps by an interrupt.
-    let percent = if how == "ring" { 5.0 } else { 2.0 };
+    // There, that thread ends some sleeps by an interrupt: 6 to 8 % of the sleep on 6.1.
+    let percent = if how == "ring" && is_emulated() { 5.0 } else { 2.0 };
     near(for_waker_ns, slept_ns, percent, "slept for the waker, against all sleep");
     // While the sleeper itself waits for a CPU, the waker may already work. A child also starts and exits.
     let own_ns = measured.task(measured.pids[0]).wait.total_ns;
