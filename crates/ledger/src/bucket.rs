@@ -52,20 +52,30 @@ pub const fn high_ns(bucket: usize) -> u64 {
 }
 
 /// Returns the binary logarithm of `v`, rounded down. `v` must be above 0 and below 2^32. BPF has no instruction to count leading
-/// zeros. The function has no branches, because a CPU would often mispredict them: the lengths of successive waits differ. All
-/// numbers have 64 bits, because each step on a narrower type would take two more shifts.
+/// zeros. The function has no branches, because a CPU would often mispredict them: the lengths of successive waits differ.
 #[inline(always)]
 fn log2(mut v: u64) -> u32 {
-    let mut n = 0;
-    for shift in [16, 8, 4, 2, 1] {
-        // This is 1 if `v` is at least 2^shift, otherwise 0. `opaque` keeps the compiler from generating a branch here.
-        let is_more = (opaque(((1usize << shift) - 1).wrapping_sub(v as usize)) >> 63) as u64;
-        let by = is_more * shift;
-        v >>= by;
-        n += by;
+    for shift in [1, 2, 4, 8, 16] {
+        v |= v >> shift;
     }
-    n as u32
+    // Now all bits below the highest one are set. Each of these 32 numbers has its own five bits at the top of the product.
+    let at = opaque(((v * DE_BRUIJN) as u32 >> 27) as usize);
+    LOG2.get(at).copied().unwrap_or(0).into()
 }
+
+/// A number whose products with 2^n - 1 differ in the bits 27 to 31, for n from 1 to 32.
+const DE_BRUIJN: u64 = 0x07c4_acdd;
+
+/// The logarithm for each of these products.
+static LOG2: [u8; 32] = {
+    let mut table = [0; 32];
+    let mut n = 0;
+    while n < 32 {
+        table[((((2u64 << n) - 1) * DE_BRUIJN) as u32 >> 27) as usize] = n as u8;
+        n += 1;
+    }
+    table
+};
 
 #[cfg(test)]
 mod tests {
