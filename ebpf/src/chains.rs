@@ -72,7 +72,7 @@ pub fn begin(task: Task, storage: &TaskStorage) {
         return lost(Loss::ChainNotKept);
     };
     let clock_ns = accounts::now_ns(task);
-    chain.past.begin(clock_ns, storage.waits.total_ns, &storage.by_cause);
+    chain.past.begin(clock_ns, storage.by_cause.iter().sum(), &storage.by_cause);
     let state = task.state();
     if state != 0 && state & NEW == 0 && !task.is_active() {
         set(&mut chain.sleep.from_ns, clock_ns);
@@ -103,7 +103,8 @@ pub fn arrived(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: bo
 fn end_pause(next: Task, storage: &mut TaskStorage, clock_ns: u64, is_late: u64) {
     let Some(chain) = chain(next) else { return };
     let from_ns = get(&mut chain.sleep.from_ns);
-    let woken_ns = chain.past.add(from_ns, clock_ns, storage.waits.total_ns, &storage.by_cause);
+    let waited_ns = storage.by_cause.iter().sum();
+    let woken_ns = chain.past.add(from_ns, clock_ns, waited_ns, &storage.by_cause);
     if from_ns == 0 {
         return;
     }
@@ -128,7 +129,7 @@ fn count(next: Task, storage: &mut TaskStorage, chain: &mut Chain, slept_ns: u64
         key.waker_cgroup = sleep.cgroup_id;
         key.waker_tid = sleep.tid as u32;
     }
-    if is_shared() && get(&mut storage.waits.flags) & FOLLOWED != 0 {
+    if is_shared() && get(&mut storage.flags) & FOLLOWED != 0 {
         key.sleeper_tid = next.tid();
     } else {
         key.waker_tid = 0;

@@ -13,7 +13,7 @@ use cgscope_ledger::{
     changes::{CHANGES, Change, TURN_SHIFT},
     feature::KERNEL_CALLS,
     host::Task as _,
-    verifier::{exchange, get, set},
+    verifier::{exchange, exchange_half, get, set},
     wire::{ACTIVE, HAS_EXITED, LIST, LISTED, ListRecord, TaskStorage, UNCHANGED, serial},
 };
 
@@ -160,9 +160,9 @@ fn report_if_listed(seq: SeqFile, task: Task, place: u32) {
 /// the two exchanges, their order ensures that the hook's mark is not lost.
 #[inline(always)]
 pub fn begin_report(task: Task, storage: &mut TaskStorage) {
-    let was = exchange(&mut storage.has_changed, UNCHANGED);
+    let was = exchange_half(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
-        exchange(&mut storage.has_changed, ACTIVE);
+        exchange_half(&mut storage.has_changed, ACTIVE);
         let change = Change::from(task.tid());
         // If the reader's list is full, the next reading visits all tasks. Then this code runs again for the task, which must not
         // be marked as active yet.

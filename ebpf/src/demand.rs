@@ -29,7 +29,7 @@ pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: bo
 #[inline(never)]
 fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u64) {
     if let Some(storage) = storage(prev) {
-        demand::left::<Kernel>(&mut storage.demand, cpu, clock_ns, is_blocked != 0);
+        demand::left::<Kernel>(&mut storage.position_ns, cpu, clock_ns, is_blocked != 0);
     }
     set(&mut ring.running.place, 0);
 }
@@ -48,10 +48,10 @@ pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64)
 
 #[inline(never)]
 fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, turn: u32) {
-    if get(&mut storage.demand.turn) != turn {
+    if get(&mut storage.quota.turn) != turn {
         find_place(next, storage, turn);
     }
-    if get(&mut storage.demand.place) != 0 {
+    if get(&mut storage.quota.place) != 0 {
         demand::ends_wait::<Kernel>(
             next,
             storage.waits.expected_run_delay_ns,
@@ -65,14 +65,15 @@ fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, tur
 /// Counts the wait of the task, if a quota applies to the task.
 #[inline(always)]
 pub fn arrived(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
-    if counts_demand() && get(&mut storage.demand.place) != 0 {
+    if counts_demand() && get(&mut storage.quota.place) != 0 {
         count_wait(storage, cpu, clock_ns);
     }
 }
 
 #[inline(never)]
 fn count_wait(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
-    demand::arrived::<Kernel>(&storage.by_cause, &mut storage.demand, cpu, clock_ns);
+    let place = get(&mut storage.quota.place);
+    demand::arrived::<Kernel>(&storage.by_cause, place, &mut storage.position_ns, cpu, clock_ns);
 }
 
 #[inline(never)]
@@ -89,18 +90,18 @@ fn find_place(next: Task, storage: &mut TaskStorage, turn: u32) {
             break;
         }
     }
-    if place != get(&mut storage.demand.place) {
+    if place != get(&mut storage.quota.place) {
         // The demand from before this moment does not belong to this cgroup.
-        set(&mut storage.demand.position_ns, 0);
+        set(&mut storage.position_ns, 0);
     }
-    set(&mut storage.demand.place, place);
-    set(&mut storage.demand.turn, turn);
+    set(&mut storage.quota.place, place);
+    set(&mut storage.quota.turn, turn);
 }
 
 /// Looks up the quota again, because the task has moved and another quota may apply.
 #[inline(always)]
 pub fn moved(storage: &mut TaskStorage) {
-    set(&mut storage.demand.turn, 0);
+    set(&mut storage.quota.turn, 0);
 }
 
 impl<const CHARGES: bool> DemandHost for Kernel<CHARGES> {

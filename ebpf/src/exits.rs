@@ -4,21 +4,22 @@
 //! this point no figure is missed or counted twice. Nothing is allocated here, because the run queue lock is held. The entries
 //! were created by the hook for new tasks and by the reader.
 
-use core::{ffi::c_void, ptr::read_volatile};
+use core::ffi::c_void;
 
 use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     BLOCKED_STATES, CAUSES, Cause, Loss, bucket_of,
-    cause::{BUCKETS_OF_ROW, ROWS, WHOLE, cell_of, row_of},
+    cause::ROWS,
     host::Task as _,
-    verifier::{add_atomic, opaque},
-    wire::{Accounts, Exited, TaskStorage, Totals},
+    verifier::{add_atomic, exchange, get},
+    waits::log,
+    wire::{Accounts, COUNTERS_OF_ROW, Exited, Histogram, TaskStorage, Totals},
 };
 
 use crate::{
     chains, changes,
     kernel::{Task, born_after_ns, follow_all, keeps_accounts, root_cgroup_id},
-    maps::{exited, lost, sleeper, storage},
+    maps::{exited, histogram, lost, no_waits, remove_moved, sleeper, storage},
 };
 
 /// Adds the unreported figures of an exited task. This function is not inlined, because exits are rare compared with switches.
@@ -33,9 +34,11 @@ pub fn report_exit(task: Task) {
     changes::exited(task, storage);
     if let Some(place) = place_for(task, storage.cgroup_id) {
         count_unseen_arrival(task, storage);
-        let now = task.all_totals(&storage.waits, storage);
         add_atomic(&mut place.tasks, 1);
-        hand_over_rest(task, storage, place, &now);
+        hand_over_rest(task, storage, place, None);
+    }
+    if storage.reported.serial != storage.serial {
+        remove_moved(storage.reported.serial);
     }
 }
 
@@ -55,7 +58,7 @@ fn report_unfollowed_exit(task: Task) {
         add_atomic(&mut place.tasks, 1);
         let mut by_cause = [0; CAUSES];
         by_cause[Cause::Unattributed as usize] = totals.run_delay_ns;
-        let totals = Totals { wait_ns: totals.run_delay_ns, by_cause, ..totals };
+        let totals = Totals { by_cause, ..totals };
         place.totals.add_since(&totals, &Totals::NONE, add_atomic);
         add_atomic(&mut place.complete, 1);
     }
@@ -74,58 +77,116 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
     place
 }
 
-/// Adds the unreported figures to the cgroup's entry, and marks them as reported.
+/// Adds the unreported figures to the cgroup's entry, and marks them as reported. If the task moves, adds its waits to `moved`, too.
 #[inline(always)]
-pub fn hand_over_rest(task: Task, storage: &mut TaskStorage, place: &mut Exited, now: &Totals) {
-    let reported = &mut storage.reported;
-    place.totals.add_since(now, &reported.totals, add_atomic);
-    reported.totals = *now;
-    if keeps_accounts() {
-        let accounts = Accounts { blocked_ns: storage.blocked.ns, ..task.accounts() };
-        add_accounts(&mut place.accounts, &accounts, &mut reported.accounts);
-    }
+pub fn hand_over_rest(
+    task: Task,
+    storage: &mut TaskStorage,
+    place: &mut Exited,
+    moved: Option<&'static mut Histogram>,
+) {
+    hand_over_totals(task, storage, place);
     let longest_ns = storage.waits.max_ns;
     if longest_ns > place.max_ns {
         // If two CPUs write at the same time, the smaller value may remain. The histogram includes the longer wait in any case.
         place.max_ns = longest_ns;
     }
-    let mut rows = Rows { storage, place };
-    // A plain loop would be expensive to verify: the verifier would follow each iteration, which made up two fifths of all
-    // instructions that it followed.
-    // SAFETY: the kernel passes `rows` to the function, which does not keep the pointer.
-    unsafe { bpf_loop(ROWS as u32, add_row as *mut c_void, (&raw mut rows).cast(), 0) };
+    let (is_moving, moved) = (moved.is_some(), moved.or_else(no_waits));
+    if let (Some(histogram), Some(moved)) = (histogram(task).or_else(no_waits), moved) {
+        add_waits(storage, histogram, place, moved, is_moving.into());
+    }
     add_atomic(&mut place.complete, 1);
 }
 
-struct Rows<'a> {
-    storage: &'a mut TaskStorage,
-    place: &'a mut Exited,
+/// This function is not inlined, so that its stack is free again when the waits are added.
+#[inline(never)]
+fn hand_over_totals(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
+    // If the task moves, the sum includes the wait that ends with this switch, which the kernel adds only after the hook. The sum is
+    // at least the reported sum, which may include the first part of an unfinished wait.
+    let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.reported.totals.run_delay_ns);
+    let now = Totals {
+        run_delay_ns,
+        unstamped: storage.unstamped_count,
+        unstamped_ns: storage.unstamped_ns,
+        throttled_waits: storage.throttled_waits,
+        ..task.totals()
+    };
+    storage.reported.totals.hand_over(&now, &storage.by_cause, &mut place.totals);
+    if keeps_accounts() {
+        let accounts = Accounts { blocked_ns: storage.blocked.ns, ..task.accounts() };
+        add_accounts(&mut place.accounts, &accounts, &mut storage.reported.accounts);
+    }
 }
 
-/// Adds the unreported part of one histogram row: its eight buckets, and its cells by cause. Returns 1 to stop the loop.
-extern "C" fn add_row(row: u32, rows: &mut Rows<'_>) -> u64 {
-    let row = opaque(row as usize);
-    if row >= ROWS {
-        return 1;
-    }
-    let (histogram, reported) = (&rows.storage.histogram, &mut rows.storage.reported.histogram);
-    for bucket in row * BUCKETS_OF_ROW..(row + 1) * BUCKETS_OF_ROW {
-        add_count(&mut rows.place.counts[bucket], &histogram.counts[bucket], &mut reported.counts[bucket]);
-    }
-    for cell in cell_of(row, 0)..cell_of(row + 1, 0) {
-        add_count(&mut rows.place.shares[cell], &histogram.shares[cell], &mut reported.shares[cell]);
+struct Taken<'a> {
+    storage: &'a mut TaskStorage,
+    histogram: &'a mut Histogram,
+    place: &'a mut Exited,
+    moved: &'a mut Histogram,
+    is_moving: u64,
+    /// The latest result of [`log::take`].
+    latest: u64,
+}
+
+/// Takes the waits from a log and from a histogram. Adds them to the figures of exited tasks, and to `moved` if the task is moving. No
+/// pointer is null. The verifier checks this function once for all callers, because its parameters point to structures of known size.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn add_waits(
+    storage: *mut TaskStorage,
+    histogram: *mut Histogram,
+    place: *mut Exited,
+    moved: *mut Histogram,
+    is_moving: u64,
+) -> u32 {
+    // SAFETY: the callers pass references.
+    let pointers = unsafe { (storage.as_mut(), histogram.as_mut(), place.as_mut(), moved.as_mut()) };
+    let (Some(storage), Some(histogram), Some(place), Some(moved)) = pointers else { return 0 };
+    let mut taken = Taken { storage, histogram, place, moved, is_moving, latest: 0 };
+    // Plain loops would be expensive to verify: the verifier would follow each iteration.
+    // SAFETY: the kernel passes `taken` to the functions, which do not keep the pointer.
+    unsafe {
+        bpf_loop(log::TAKES, add_entry as *mut c_void, (&raw mut taken).cast(), 0);
+        if taken.latest == 0 {
+            bpf_loop(ROWS as u32, add_row as *mut c_void, (&raw mut taken).cast(), 0);
+        }
     }
     0
 }
 
-#[inline(always)]
-fn add_count(sum: &mut u64, count: &u32, reported: &mut u32) {
-    // SAFETY: the pointer comes from a reference. The value is read only once, because the hook on another CPU may change it.
-    let now = unsafe { read_volatile(count) };
-    if now != *reported {
-        add_atomic(sum, u64::from(now.wrapping_sub(*reported)));
-        *reported = now;
+/// Moves the next entry of the log. Returns 1 to stop the loop.
+extern "C" fn add_entry(_: u32, taken: &mut Taken<'_>) -> u64 {
+    let entry = log::take(taken.storage);
+    taken.latest = entry.into();
+    if entry == 0 {
+        return 1;
     }
+    if entry != log::AGAIN {
+        log::add_entry_to_place(taken.place, entry);
+        if taken.is_moving != 0 {
+            log::add(taken.moved, entry);
+        }
+    }
+    0
+}
+
+/// Moves one row of the histogram. Returns 1 to stop the loop.
+extern "C" fn add_row(row: u32, taken: &mut Taken<'_>) -> u64 {
+    let row = row as usize;
+    let (Some(words), Some(moved)) = (taken.histogram.words(row), taken.moved.words(row)) else { return 1 };
+    for (pair, (word, moved)) in words.iter_mut().zip(moved).enumerate() {
+        if get(word) == 0 {
+            continue;
+        }
+        let counters = exchange(word, 0);
+        if taken.is_moving != 0 {
+            add_atomic(moved, counters);
+        }
+        let first = (row * COUNTERS_OF_ROW + 2 * pair) as u32;
+        log::add_to_place(taken.place, first, counters as u32);
+        log::add_to_place(taken.place, first + 1, (counters >> 32) as u32);
+    }
+    0
 }
 
 #[inline(always)]
@@ -160,19 +221,10 @@ pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
         return;
     }
     waits.expected_run_delay_ns = waits.expected_run_delay_ns.wrapping_add(unseen_ns);
-    storage.moved.ns = 0;
-    waits.total_ns += unseen_ns;
-    storage.by_cause[Cause::Unattributed as usize] += unseen_ns;
-    waits.count += 1;
     if unseen_ns > waits.max_ns {
         waits.max_ns = unseen_ns;
     }
-    let bucket = bucket_of(unseen_ns);
-    if let Some(count) = storage.histogram.counts.get_mut(bucket) {
-        *count = count.wrapping_add(1);
-    }
-    let cell = cell_of(row_of(bucket), Cause::Unattributed as usize);
-    if let Some(share) = storage.histogram.shares.get_mut(cell) {
-        *share = share.wrapping_add(WHOLE);
-    }
+    storage.moved.ns = 0;
+    storage.by_cause[Cause::Unattributed as usize] += unseen_ns;
+    log::append(storage, log::entry_of(bucket_of(unseen_ns), Cause::Unattributed));
 }

@@ -19,7 +19,7 @@ pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
         if let Some(child) = create_storage(task)
             && is_shared()
         {
-            child.waits.flags |= flags(Task::current()) & FOLLOWED;
+            child.flags |= flags(Task::current()) & FOLLOWED;
         }
         return 0;
     }
@@ -27,7 +27,7 @@ pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
         return 0;
     }
     if let Some(child) = create_storage(task) {
-        child.waits.flags |= INHERIT;
+        child.flags |= INHERIT;
     }
     0
 }

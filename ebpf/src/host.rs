@@ -1,6 +1,6 @@
 //! Connects [`cgscope_ledger`] to the kernel: implements the traits of the host.
 
-use core::ffi::c_void;
+use core::{ffi::c_void, ptr};
 
 use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
@@ -12,8 +12,8 @@ use cgscope_ledger::{
     pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures},
     split::{self, Work},
     verifier::set,
-    waits::WaitHost,
-    wire::{CpuCounters, Exited},
+    waits::{WaitHost, log},
+    wire::{CpuCounters, Exited, Histogram, TaskStorage},
 };
 
 use crate::{
@@ -81,6 +81,7 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
         fn ring(cpu: u32) -> Option<&'static mut Ring> { maps::ring(cpu) }
         fn pairs(cpu: u32) -> Option<&'static mut Pairs> { maps::pairs(cpu) }
         fn exited(cgroup_id: u64) -> Option<&'static mut Exited> { maps::exited(cgroup_id) }
+        fn histogram(task: Task) -> Option<&'static mut Histogram> { maps::make_histogram(task) }
         fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> { maps::cpu_counters(cpu) }
         fn work(which: u32) -> Option<&'static mut Work> { maps::work(which) }
         fn look_back(which: u32) { if CHARGES { look_back(which) } else { look_back_silently(which) } }
@@ -100,9 +101,28 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
         press(ended.cpu, ended.who, ended.queued_ns, ended.clock_ns, ended.limit_ns);
     }
 
+    #[inline(always)]
+    fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place: Option<&mut Exited>) {
+        let histogram = histogram.map_or(ptr::null_mut(), ptr::from_mut);
+        count_log(storage, histogram, place.map_or(ptr::null_mut(), ptr::from_mut));
+    }
+
     exported! {
         fn press_split() = split::press_split::<Kernel>();
     }
+}
+
+/// Calls [`log::count`]. The parameters point to structures of known size, so the verifier checks this function once, too.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn count_log(storage: *mut TaskStorage, histogram: *mut Histogram, place: *mut Exited) -> u32 {
+    // SAFETY: the caller passes references, or null.
+    unsafe {
+        if let Some(storage) = storage.as_mut() {
+            log::count(storage, histogram.as_mut(), place.as_mut());
+        }
+    }
+    0
 }
 
 impl<const CHARGES: bool> PressureHost for Kernel<CHARGES> {

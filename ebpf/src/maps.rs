@@ -19,12 +19,14 @@ use cgscope_ledger::{
     pressure::Pressures,
     segment::NO_CPU,
     split::Work,
-    verifier::{add_atomic, get, opaque},
+    verifier::{add_atomic, get},
+    waits::log,
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CHAIN_BYTES, CgroupEvent, CpuCounters,
-        DEMAND_PLACES as DEMAND_PLACES_MAX, EXITED_CGROUPS, Exited, FOLLOWED, Face, ListRecord, Marks,
-        SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper,
-        StackCount, StackKey, TASK_BYTES, TaskRecord, TaskStorage, Totals, serial,
+        DEMAND_PLACES as DEMAND_PLACES_MAX, EXITED_CGROUPS, Exited, FOLLOWED, Face, HISTOGRAM_BYTES,
+        Histogram, ListRecord, Log, MOVED as MOVED_MAX, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES,
+        STACKS as PLACES_OF_STACKS, SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES, TaskRecord,
+        TaskStorage, Totals, serial,
     },
 };
 
@@ -39,6 +41,12 @@ use crate::{
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
 static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
+
+/// The waits of each task that are neither reported nor in its log. If the hook may create storage, only tasks that fill their log
+/// between two readings have a histogram; otherwise all tasks have one from the start.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".maps")]
+static HISTOGRAMS: TaskStorageMap<Histogram> = TaskStorageMap::NEW;
 
 /// Entries of all other followed tasks. When a task gets an entry in [`TASKS`], its entry here remains.
 #[unsafe(no_mangle)]
@@ -63,11 +71,16 @@ macro_rules! maps {
 maps! {
     /// The initial value of an entry in [`EXITED`]. No program writes this value.
     NO_EXITED: Array[Exited; 1] = no_exited();
+    /// The initial value of an entry in [`MOVED`], and the histogram of a task that has none. No program writes this value.
+    NO_WAITS: Array[Histogram; 1] = no_waits();
     /// The initial storage of a task that started before cgscope. Only the reader fills this value, and only one reader runs at a
     /// time.
     NEW_STORAGE: Array[TaskStorage; 1] = new_storage();
     /// The initial storage of a task that switches in for the first time. Only the hook on this CPU fills this value.
     WOKEN_STORAGE: PerCpuArray[TaskStorage; 1] = woken_storage();
+    /// The entries of a log, and a histogram, which the reader has taken to report them. Only the reader uses these two values.
+    ENTRIES: Array[Log; 1] = entries();
+    UNREPORTED: Array[Histogram; 1] = unreported();
     /// The initial value of an entry in [`SLEEPERS`]. Only the reader uses this value and the next five.
     NEW_SLEEPER: Array[Sleeper; 1] = new_sleeper();
     /// The task record of [`crate::reading`]. It is in a map, because it is too large for the stack.
@@ -147,6 +160,10 @@ words! {
 #[btf_map]
 static EXITED: HashMap<u64, Exited, EXITED_CGROUPS, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
 
+/// The waits of tasks between their last report and their latest move to another cgroup, by the serial in their last report.
+#[btf_map]
+static MOVED: HashMap<u64, Histogram, MOVED_MAX, { BPF_F_NO_PREALLOC as usize }> = HashMap::new();
+
 /// The map is preallocated, because the hook fills it. The loader creates only one entry if stacks are not requested.
 #[btf_map]
 static STACKS: HashMap<StackKey, StackCount, PLACES_OF_STACKS, 0> = HashMap::new();
@@ -169,6 +186,46 @@ pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
     TASKS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
+/// Returns the histogram of a task, if it has one.
+#[inline(always)]
+pub fn histogram(task: Task) -> Option<&'static mut Histogram> {
+    HISTOGRAMS.get(task.pointer(), ptr::null_mut(), 0)
+}
+
+/// Returns the histogram of a task. Creates it if it does not exist and the hook may create storage.
+#[inline(always)]
+pub fn make_histogram(task: Task) -> Option<&'static mut Histogram> {
+    let found = histogram(task);
+    if found.is_some() || !hook_allocates() || !has_memory_left(HISTOGRAM_BYTES) {
+        return found;
+    }
+    let made = HISTOGRAMS.get(task.pointer(), ptr::null_mut(), CREATE);
+    if made.is_some() {
+        take_memory(HISTOGRAM_BYTES);
+    }
+    made
+}
+
+/// Returns the entry of a task in [`MOVED`]. Creates it if it does not exist.
+#[inline(always)]
+pub fn make_moved(serial: u64) -> Option<&'static mut Histogram> {
+    if moved(serial).is_none() {
+        let _ = MOVED.insert(serial, no_waits()?, BPF_NOEXIST.into());
+    }
+    moved(serial)
+}
+
+#[inline(always)]
+pub fn moved(serial: u64) -> Option<&'static mut Histogram> {
+    // SAFETY: the entry is a map value, and its users hold the lock of the task's storage.
+    MOVED.get_ptr_mut(serial).map(|waits| unsafe { &mut *waits })
+}
+
+#[inline(always)]
+pub fn remove_moved(serial: u64) {
+    let _ = MOVED.remove(serial);
+}
+
 /// Returns the entry of a task in [`SLEEPERS`], if the task has not run since cgscope began to follow it.
 #[inline(always)]
 pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
@@ -179,7 +236,7 @@ pub fn sleeper(task: Task) -> Option<&'static mut Sleeper> {
 #[inline(always)]
 pub fn flags(task: Task) -> u64 {
     match storage(task) {
-        Some(storage) => storage.waits.flags,
+        Some(storage) => storage.flags,
         None => sleeper(task).map_or(0, |sleeper| sleeper.flags),
     }
 }
@@ -214,20 +271,16 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     }
     let initial = new_storage()?;
     initial.waits.expected_run_delay_ns = run_delay_ns;
-    let bucket = bucket_of(run_delay_ns);
     let waits = u64::from(ours && run_delay_ns != 0);
     let waited_ns = waits * run_delay_ns;
-    (initial.waits.total_ns, initial.waits.max_ns) = (waited_ns, waited_ns);
-    initial.waits.count = waits;
+    (initial.waits.max_ns, initial.logged) = (waited_ns, waits as u32);
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
-    set_new_count(bucket as u64, waits);
+    initial.log[0] = log::entry_of(bucket_of(run_delay_ns), Cause::Unattributed);
     if keeps_accounts() {
         accounts::was_blocked(task, &mut initial.blocked);
     }
     set_place(task, initial);
-    let storage = created(task, TASKS.get(task.pointer(), initial, CREATE));
-    set_new_count(bucket as u64, 0);
-    storage
+    created(task, TASKS.get(task.pointer(), initial, CREATE))
 }
 
 /// Creates the storage of a task from its entry in [`SLEEPERS`]. `initial` is working memory for the new storage. The figures
@@ -237,9 +290,8 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     if !has_memory_left(task_bytes()) {
         return;
     }
-    let waits = &mut initial.waits;
-    (waits.expected_run_delay_ns, waits.flags) = (sleeper.run_delay_ns, sleeper.flags);
-    (initial.serial, initial.reported_serial) = (sleeper.serial, sleeper.reported_serial);
+    (initial.waits.expected_run_delay_ns, initial.flags) = (sleeper.run_delay_ns, sleeper.flags);
+    (initial.serial, initial.reported.serial) = (sleeper.serial, sleeper.reported_serial);
     initial.cgroup_id = sleeper.cgroup_id;
     initial.face = sleeper.face;
     initial.reported.totals =
@@ -276,11 +328,11 @@ pub fn wake(task: Task) {
 #[inline(always)]
 pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
     let Some(initial) = new_storage() else { return };
-    (initial.waits.total_ns, initial.waits.max_ns, initial.waits.count) = (0, 0, 0);
+    (initial.waits.max_ns, initial.logged, initial.log[0]) = (0, 0, 0);
     initial.by_cause[Cause::Unattributed as usize] = 0;
     create_storage_of(task, sleeper, initial);
     // The next task that uses this value has not been reported yet. Its identity is set when its storage exists.
-    (initial.serial, initial.reported_serial, initial.waits.flags) = (0, 0, 0);
+    (initial.serial, initial.reported.serial, initial.flags) = (0, 0, 0);
     (initial.cgroup_id, initial.face) = (0, Face::default());
     initial.reported.totals = Totals::NONE;
 }
@@ -309,19 +361,6 @@ pub fn create_sleeper(task: Task, flags: u64) -> Option<&'static mut Sleeper> {
     sleeper
 }
 
-/// Sets the number of waits of one bucket in [`NEW_STORAGE`]. The function is exported and its parameters are numbers, so that
-/// the verifier checks it separately. If this code were in the caller, Linux 6.1 would follow an impossible code path, on which
-/// the bucket is out of bounds and then within bounds.
-#[unsafe(no_mangle)]
-#[inline(never)]
-extern "C" fn set_new_count(bucket: u64, to: u64) -> u32 {
-    let Some(initial) = new_storage() else { return 0 };
-    if let Some(count) = initial.histogram.counts.get_mut(opaque(bucket as usize)) {
-        *count = to as u32;
-    }
-    0
-}
-
 /// Returns whether there is enough memory for another task storage. The kernel charges the storage to the memory cgroup of the
 /// map's owner, even if that exceeds the cgroup's limit (`GFP_ATOMIC`). Without a limit of our own, anybody could start threads
 /// until the kernel kills user space's process.
@@ -346,10 +385,13 @@ fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'st
     };
     if storage.serial == 0 {
         storage.serial = serial(task.tid(), task.start_ns());
-        storage.reported_serial = storage.serial;
+        storage.reported.serial = storage.serial;
         storage.cgroup_id = task.cgroup_id_rarely();
         make_place(storage.cgroup_id);
         take_memory(task_bytes());
+        if !hook_allocates() && HISTOGRAMS.get(task.pointer(), ptr::null_mut(), CREATE).is_none() {
+            lost(Loss::StorageNotCreated);
+        }
         chains::begin(task, storage);
     }
     Some(storage)
@@ -448,10 +490,12 @@ pub fn lost_times(loss: Loss, times: u64) {
     }
 }
 
-/// Returns the memory of a task, bytes.
+/// Returns the memory of a task, bytes, without a histogram that the hook creates.
 #[inline(always)]
 fn task_bytes() -> u64 {
-    if keeps_chains() { TASK_BYTES + CHAIN_BYTES } else { TASK_BYTES }
+    let histogram = if hook_allocates() { 0 } else { HISTOGRAM_BYTES };
+    let chain = if keeps_chains() { CHAIN_BYTES } else { 0 };
+    TASK_BYTES + histogram + chain
 }
 
 #[inline(always)]
@@ -469,6 +513,9 @@ pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     let mut bytes = 0u64;
     if storage(task).is_some() {
         bytes += task_bytes();
+    }
+    if hook_allocates() && histogram(task).is_some() {
+        bytes += HISTOGRAM_BYTES;
     }
     if sleeper(task).is_some() {
         bytes += SLEEPER_BYTES;

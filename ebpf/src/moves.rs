@@ -18,9 +18,9 @@ use aya_ebpf::{
 use cgscope_ledger::{
     Loss,
     host::Task as _,
-    verifier::{exchange, set},
+    verifier::{exchange, get, set},
     waits,
-    wire::{Sleeper, TaskStorage, Totals, next_serial},
+    wire::{Sleeper, TaskStorage, next_serial},
 };
 
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     history,
     host::Kernel,
     kernel::{Cgroup, Task, keeps_accounts},
-    maps::{exited, lost, make_place, ring, sleeper, storage},
+    maps::{exited, histogram, lost, make_moved, make_place, ring, sleeper, storage},
 };
 
 /// Handles the move of a task, or of a process. For a process, the kernel passes the main thread. The kernel calls
@@ -154,11 +154,13 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
         lost(Loss::ExitedInOtherCgroup);
         return;
     };
-    // The sum includes the wait that ends with this switch, which the kernel adds only after the hook. The sum is at least the
-    // reported sum, which may include the first part of an unfinished wait.
-    let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.reported.totals.run_delay_ns);
-    let now = Totals { run_delay_ns, ..task.all_totals(&storage.waits, storage) };
-    hand_over_rest(task, storage, place, &now);
+    let has_waits = get(&mut storage.taken) as u32 != get(&mut storage.logged) || histogram(task).is_some();
+    let moved = if has_waits { make_moved(storage.reported.serial) } else { None };
+    if has_waits && moved.is_none() {
+        // The task's own row lacks these waits; the rows of cgroups have them.
+        lost(Loss::StorageNotCreated);
+    }
+    hand_over_rest(task, storage, place, moved);
     storage.waits.max_ns = 0;
     storage.serial = next_serial(storage.serial);
 }

@@ -4,16 +4,21 @@
 //! calls the iterator for the same task again. `reported` must contain exactly what user space received, so the free space is
 //! checked before anything is written.
 
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     CAUSES, Cause, Loss, Stack,
+    cause::ROWS,
     host::Task as _,
     segment,
-    verifier::{get, set},
-    waits,
+    verifier::{exchange, get, set, wrapped},
+    waits::{self, log},
     wire::{
-        AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_HISTOGRAM, HAS_PLACEMENT,
-        HAS_STACK, Histogram, INHERIT, ON_CPU, ON_RQ, Placement, Reported, SAME, SELECT_PROCESS,
-        SELECT_THREAD, SameRecord, TaskRecord, TaskStorage, Totals, UNCHANGED, Waits,
+        AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_BASE_HISTOGRAM, HAS_HISTOGRAM,
+        HAS_LOG, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT, LOGGED, Log, ON_CPU, ON_RQ, Placement,
+        Reported, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord, TaskStorage, Totals,
+        UNCHANGED, Waits,
     },
 };
 
@@ -26,8 +31,9 @@ use crate::{
         keeps_accounts, select_born_before_ns,
     },
     maps::{
-        accounts_record, copy, create_sleeper, create_storage_at, lost, make_place, mark, record,
-        same_record, selected, sleeper, stack, storage, wake_for_reader,
+        accounts_record, copy, create_sleeper, create_storage_at, entries, histogram, lost, make_place, mark,
+        moved, no_exited, no_waits, record, remove_moved, same_record, selected, sleeper, stack, storage,
+        unreported, wake_for_reader,
     },
     moves,
 };
@@ -38,7 +44,8 @@ pub const LONGEST: usize = size_of::<TaskRecord>()
     + size_of::<Placement>()
     + size_of::<AccountsRecord>()
     + size_of::<Stack>()
-    + size_of::<Histogram>();
+    + size_of::<Log>()
+    + 2 * size_of::<Histogram>();
 
 #[unsafe(no_mangle)]
 #[unsafe(link_section = "iter/task")]
@@ -77,18 +84,19 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
         }
     }
     let Some(storage) = storage(task) else { return 0 };
-    mark(task, &mut storage.waits.flags);
+    mark(task, &mut storage.flags);
     chains::flush_of(task);
     if !keeps_accounts() && is_same(task, storage) {
-        emit_same(seq, SAME, storage.serial, storage.waits.flags);
+        emit_same(seq, SAME, storage.serial, storage.flags);
         return 0;
     }
     // `seq_write` needs one byte more than it writes.
     if seq.space_left() <= LONGEST as u64 {
         // The longest record might not fit. These writes are too large on purpose: the kernel then passes the buffer to user
         // space and repeats this task.
-        seq.write(storage);
-        seq.write(storage);
+        let Some(long) = no_exited() else { return 0 };
+        seq.write(long);
+        seq.write(long);
         return 0;
     }
     report(seq, task, storage);
@@ -130,13 +138,13 @@ fn emit_asleep(seq: SeqFile, task: Task) {
     put(task, sleeper.serial, sleeper.cgroup_id, record);
     record.totals =
         Totals { migrations: sleeper.migrations, run_delay_ns: sleeper.run_delay_ns, ..task.totals() };
-    record.waits =
-        Waits { expected_run_delay_ns: sleeper.run_delay_ns, flags: sleeper.flags, ..Waits::default() };
+    record.waits = Waits { expected_run_delay_ns: sleeper.run_delay_ns, ..Waits::default() };
+    record.followed = sleeper.flags;
     seq.write(record);
 }
 
-// If the longest record might not fit, then two storages certainly do not fit.
-const _: () = assert!(2 * size_of::<TaskStorage>() > LONGEST);
+// If the longest record might not fit, then two of these entries certainly do not fit.
+const _: () = assert!(2 * size_of::<Exited>() > LONGEST);
 
 /// Maximum number of attempts to lock a storage. A move holds the lock for some microseconds. The hook never waits for the lock.
 const LOCK_TRIES: usize = 16;
@@ -193,7 +201,7 @@ fn adopt(task: Task) -> u32 {
     }
     // If the task started after cgscope, its waits before this moment count too.
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
-        storage.waits.flags |= flags;
+        storage.flags |= flags;
         if task.is_throttled() {
             segment::was_throttled::<Kernel>(task, &mut storage.start);
         } else if task.last_queued_ns() == 0 {
@@ -217,23 +225,31 @@ fn begin(record: &mut TaskRecord) {
 #[inline(always)]
 fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let mut waits = storage.waits;
-    if storage.start.switches != task.switches() {
+    if storage.start.switches != task.switches() as u32 {
         // The task has run since that wait.
         waits.unstamped_since_ns = 0;
     }
     let Some(record) = record() else { return };
     begin(record);
     put_pending(task, storage, record);
-    what_is_reported(task, storage, record, waits.count != storage.reported.totals.waits);
+    take_waits(task, storage, record);
+    what_is_reported(task, storage, record);
     put(task, storage.serial, storage.cgroup_id, record);
     record.last_queued_ns = waits::waits_since_ns(task, &waits);
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
+    record.followed = storage.flags;
     seq.write(record);
     if get(&mut record.flags) & HAS_BASE != 0 {
         // The figures at the latest move are written before the new figures overwrite them.
-        storage.reported_serial = storage.serial;
         seq.write(&mut storage.reported);
+        if get(&mut record.flags) & HAS_BASE_HISTOGRAM != 0 {
+            if let Some(moved) = moved(storage.reported.serial) {
+                seq.write(moved);
+            }
+            remove_moved(storage.reported.serial);
+        }
+        storage.reported.serial = storage.serial;
     }
     copy(&record.totals, &mut storage.reported.totals);
     if has_nodes() {
@@ -241,10 +257,15 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         seq.write(&mut storage.placement);
     }
     write_accounts(seq, storage, record);
-    if get(&mut record.flags) & HAS_HISTOGRAM != 0 {
-        copy(&storage.histogram, &mut storage.reported.histogram);
-        // The copy is written and not the original, because the hook may have changed the original.
-        seq.write(&mut storage.reported.histogram);
+    if get(&mut record.flags) & HAS_LOG != 0
+        && let Some(entries) = entries()
+    {
+        seq.write(entries);
+    }
+    if get(&mut record.flags) & HAS_HISTOGRAM != 0
+        && let Some(unreported) = unreported()
+    {
+        seq.write(unreported);
     }
     if get(&mut storage.is_handed_over) != 0 {
         // The task exited during this reading.
@@ -263,12 +284,12 @@ fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
 
 /// Sets the flags of the record, and the total length of the record and the parts that follow.
 #[inline(always)]
-fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord, has_changed: bool) {
-    if has_changed {
-        has(record, HAS_HISTOGRAM, size_of::<Histogram>());
-    }
-    if storage.reported_serial != storage.serial {
+fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
+    if storage.reported.serial != storage.serial {
         has(record, HAS_BASE, size_of::<Reported>());
+        if moved(storage.reported.serial).is_some() {
+            has(record, HAS_BASE_HISTOGRAM, size_of::<Histogram>());
+        }
     }
     if task.on_cpu() {
         has(record, ON_CPU, 0);
@@ -277,6 +298,67 @@ fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskReco
         has(record, HAS_PLACEMENT, size_of::<Placement>());
     }
     put_accounts(task, storage, record);
+}
+
+/// Takes the waits since the last report, and sets the flags of the record.
+#[inline(never)]
+fn take_waits(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
+    let (Some(entries), Some(unreported)) = (entries(), unreported()) else { return };
+    let Some(histogram) = histogram(task).or_else(no_waits) else { return };
+    entries.iter_mut().for_each(|entry| set(entry, 0));
+    let mut taken = Taken { storage, histogram, entries, unreported, entry: 0, any: 0, latest: 0 };
+    // SAFETY: the kernel passes `taken` to the functions, which do not keep the pointer.
+    unsafe {
+        bpf_loop(log::TAKES, take_entry as *mut c_void, (&raw mut taken).cast(), 0);
+        // Otherwise the hook counts the entries at this moment, and the next reading takes the histogram.
+        if taken.latest == 0 {
+            bpf_loop(ROWS as u32, take_row as *mut c_void, (&raw mut taken).cast(), 0);
+        }
+    }
+    if taken.entry != 0 {
+        has(record, HAS_LOG, size_of::<Log>());
+    }
+    if taken.any != 0 {
+        has(record, HAS_HISTOGRAM, size_of::<Histogram>());
+    }
+}
+
+struct Taken<'a> {
+    storage: &'a mut TaskStorage,
+    histogram: &'a mut Histogram,
+    entries: &'a mut Log,
+    unreported: &'a mut Histogram,
+    /// Number of entries that were taken.
+    entry: u64,
+    /// Not 0 if the histogram had waits.
+    any: u64,
+    /// The latest result of [`log::take`].
+    latest: u64,
+}
+
+/// Moves the next entry of the log. Returns 1 to stop the loop.
+extern "C" fn take_entry(_: u32, taken: &mut Taken<'_>) -> u64 {
+    let entry = if taken.entry < LOGGED as u64 { log::take(taken.storage) } else { 0 };
+    taken.latest = entry.into();
+    if entry > log::AGAIN {
+        set(wrapped(taken.entries, taken.entry), entry);
+        taken.entry += 1;
+    }
+    u64::from(entry == 0)
+}
+
+/// Moves one row of the histogram. Returns 1 to stop the loop.
+extern "C" fn take_row(row: u32, taken: &mut Taken<'_>) -> u64 {
+    let row = row as usize;
+    let (Some(words), Some(into)) = (taken.histogram.words(row), taken.unreported.words(row)) else {
+        return 1;
+    };
+    for (word, into) in words.iter_mut().zip(into) {
+        let counters = if get(word) == 0 { 0 } else { exchange(word, 0) };
+        set(into, counters);
+        taken.any |= counters;
+    }
+    0
 }
 
 #[inline(always)]

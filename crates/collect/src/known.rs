@@ -7,14 +7,15 @@ use std::{
 
 use cgscope_ledger::{
     Cause,
-    wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, TaskRecord},
+    waits::log,
+    wire::{self, AccountsRecord, FOLLOWED, Histogram, ON_CPU, ON_RQ, TaskRecord},
 };
-use cgscope_model::{BeforeMove, Hist, TaskReading, Totals, comm, follower::Followed, sum};
+use cgscope_model::{BeforeMove, TaskReading, Totals, comm, follower::Followed, sum};
 
 use crate::{
     domain::{cpus::NodePlaces, culprits::Throttled},
     placement::Active,
-    readings::{accounts, frames, make_whole, pending, state, waits_since_ns},
+    readings::{accounts, frames, of_wire, pending, state, waits_since_ns},
     stream::{Reported, TaskReported},
 };
 
@@ -178,6 +179,13 @@ impl Reading<'_> {
         } else {
             self.active.remove(&record.serial);
         }
+        let base = reported.base.map(|base| {
+            let before = match self.known.find(base.serial) {
+                Ok(at) => Some(&self.known.tasks[at]),
+                Err(_) => self.added_at.get(&base.serial).map(|at| &self.added[*at]),
+            };
+            Box::new(Base::new(reported, *base, before.map(|task| &*task.reading), self.around.read_ns))
+        });
         let task = match self.seek(record.serial) {
             Some(at) => {
                 let task = &mut self.known.tasks[at];
@@ -205,6 +213,7 @@ impl Reading<'_> {
             }
         };
         let before = task.reading.totals.by_cause;
+        task.base = base.or(task.base.take());
         let active = task.update(reported, self.known.turn, &self.around);
         self.known.active.push(active);
         self.known.throttled.add(record.cgroup_id, &before, &task.reading.totals.by_cause);
@@ -297,25 +306,20 @@ impl KnownTask {
     fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
         let record = reported.record;
         self.reported_in = turn;
-        self.followers = record.waits.flags & FOLLOWED;
-        if let Some(base) = reported.base {
-            self.base = Some(Box::new(Base::new(reported, *base, around.read_ns)));
-        }
+        self.followers = record.followed & FOLLOWED;
         if let Some(stack) = reported.stack {
             self.stack = Some(frames(stack));
         }
         let (before, base) = (&self.reading, self.base.as_deref());
         let comm = if has_name(before, record) { before.comm.clone() } else { comm(&record.comm) };
-        let hist = match reported.histogram {
-            None => before.hist.clone(),
-            Some(now) => {
-                let now = base.map_or(*now, |base| now.since(&base.reported.histogram));
-                Arc::new(before.hist.advanced_to(&now.counts, &now.shares))
-            }
-        };
+        let mut hist = before.hist.clone();
+        if reported.log.is_some() || reported.histogram.is_some() {
+            let mut waits = reported.histogram.copied().unwrap_or(Histogram::NONE);
+            reported.log.iter().for_each(|log| log::add_all(&mut waits, log));
+            Arc::make_mut(&mut hist).add(&of_wire(&waits));
+        }
         let raw = base.map_or(record.totals, |base| record.totals.since(&base.reported.totals));
-        let mut totals = Totals::from(raw);
-        make_whole(&mut totals, &hist);
+        let totals = Totals::of(&raw, &hist);
         let own = reported.accounts.map(|now| base.map_or(*now, |base| base.accounts(now)));
         let own = own.map(|now| Arc::new(accounts(&now, raw.on_cpu_ns, before.accounts.as_deref())));
         let placement = reported.placement.map(|now| {
@@ -360,13 +364,22 @@ struct Base {
 }
 
 impl Base {
-    fn new(reported: &TaskReported<'_>, base: wire::Reported, found_ns: u64) -> Self {
+    /// `before` is the task's reading in its previous cgroup, if the task was reported there.
+    fn new(
+        reported: &TaskReported<'_>,
+        base: wire::Reported,
+        before: Option<&TaskReading>,
+        found_ns: u64,
+    ) -> Self {
         let placement = reported.placement.copied().unwrap_or_default();
         // The kernel does not count exited threads by cgroup, so use the current figures.
         let exited_threads = reported.accounts.map(|accounts| accounts.exited_threads).unwrap_or_default();
-        let hist = Hist::default().advanced_to(&base.histogram.counts, &base.histogram.shares);
-        let mut totals = Totals::from(base.totals);
-        make_whole(&mut totals, &hist);
+        let mut hist = reported.base_histogram.map(of_wire).unwrap_or_default();
+        if let Some(before) = before {
+            before.before_move.iter().for_each(|before| hist.add(&before.hist));
+            hist.add(&before.hist);
+        }
+        let totals = Totals::of(&base.totals, &hist);
         let accounts = reported.accounts.map(|now| {
             let before = AccountsRecord { own: base.accounts, exited_threads, ..*now };
             Arc::new(accounts(&before, base.totals.on_cpu_ns, None))
@@ -407,9 +420,11 @@ mod tests {
         Reported::Task(TaskReported {
             record,
             base: None,
+            base_histogram: None,
             placement: None,
             accounts: None,
             stack: None,
+            log: None,
             histogram: None,
         })
     }

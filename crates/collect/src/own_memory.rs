@@ -114,7 +114,7 @@ impl OwnMemory {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_ledger::wire::{SLEEPER_BYTES, TASK_BYTES};
+    use cgscope_ledger::wire::{HISTOGRAM_BYTES, SLEEPER_BYTES, TASK_BYTES};
 
     struct Fake(PathBuf);
 
@@ -161,7 +161,9 @@ mod tests {
         );
         let free = (1_073_741_824 - 1_073_741_824 / RESERVE) as i64 - 130_000_000;
         assert_eq!(host.room(), Some(free));
-        assert!((50_000..110_000).contains(&(free / TASK_BYTES as i64)), "{TASK_BYTES} bytes each");
+        assert!((150_000..250_000).contains(&(free / TASK_BYTES as i64)), "{TASK_BYTES} bytes each");
+        let busy = TASK_BYTES + HISTOGRAM_BYTES;
+        assert!((100_000..150_000).contains(&(free / busy as i64)), "{busy} bytes each");
         assert!((400_000..700_000).contains(&(free / SLEEPER_BYTES as i64)), "{SLEEPER_BYTES} bytes each");
     }
 

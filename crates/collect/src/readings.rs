@@ -5,7 +5,7 @@ use std::sync::Arc;
 use cgscope_ledger::{
     Cause, Stack,
     task_state::{DEAD, FROZEN, IDLE, INTERRUPTIBLE, PARKED, RTLOCK_WAIT, STOPPED, TRACED, UNINTERRUPTIBLE},
-    wire::{AccountsRecord, Exited, ON_CPU, ON_RQ, TaskRecord},
+    wire::{AccountsRecord, Exited, Histogram, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{Accounts, ByCause, ByState, CpuTimes, ExitedReading, Hist, Pending, TaskState, Totals};
 
@@ -80,18 +80,15 @@ pub(crate) fn pending(record: &TaskRecord, now_ns: u64) -> Option<Pending> {
     Some(Pending { ns, booked_ns, by_cause })
 }
 
-/// Makes the totals consistent. The hook updates the sum, the bucket and the causes of a wait one after the other, so we may have
-/// read only some of these updates. We compute the totals from the parts that the hook updates last.
-pub(crate) fn make_whole(totals: &mut Totals, hist: &Hist) {
-    totals.waits = hist.count();
-    totals.wait_ns = totals.by_cause.total();
+pub(crate) fn of_wire(histogram: &Histogram) -> Hist {
+    let (counts, shares) = histogram.counts_and_shares();
+    Hist::from_counts(counts.map(u64::from), shares.map(u64::from))
 }
 
 /// Converts the figures of exited tasks. `accounts` says whether the BPF side counts user, system and blocked time.
 pub(crate) fn exited_reading(cgroup_id: u64, place: &Exited, accounts: bool) -> ExitedReading {
     let hist = Hist::from_counts(place.counts, place.shares);
-    let mut totals = cgscope_model::Totals::from(place.totals);
-    make_whole(&mut totals, &hist);
+    let totals = Totals::of(&place.totals, &hist);
     let accounts = accounts.then(|| {
         let record = AccountsRecord { own: place.accounts, ..AccountsRecord::default() };
         Arc::new(self::accounts(&record, totals.on_cpu_ns, None))

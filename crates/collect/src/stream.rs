@@ -5,8 +5,9 @@ use std::io::{self, Read};
 use cgscope_ledger::{
     Loss, Stack,
     wire::{
-        self, AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_EXITED, HAS_HISTOGRAM,
-        HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Placement, SAME, SameRecord, TaskRecord,
+        self, AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_BASE_HISTOGRAM, HAS_EXITED,
+        HAS_HISTOGRAM, HAS_LOG, HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Log, Placement, SAME,
+        SameRecord, TaskRecord,
     },
 };
 use cgscope_model::Losses;
@@ -42,9 +43,13 @@ pub(crate) struct TaskReported<'a> {
     pub record: &'a TaskRecord,
     /// Figures of the task at its move to its current cgroup. `None` unless the task has moved since the last report.
     pub base: Option<&'a wire::Reported>,
+    /// The waits between the last report and that move. `None` if the task did not wait.
+    pub base_histogram: Option<&'a Histogram>,
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
     pub stack: Option<&'a Stack>,
+    /// The waits since the last report are in both.
+    pub log: Option<&'a Log>,
     pub histogram: Option<&'a Histogram>,
 }
 
@@ -92,9 +97,11 @@ fn task<'a>(bytes: &mut &'a [u8]) -> Option<TaskReported<'a>> {
     Some(TaskReported {
         record,
         base: if has(HAS_BASE) { Some(part(bytes)?) } else { None },
+        base_histogram: if has(HAS_BASE_HISTOGRAM) { Some(part(bytes)?) } else { None },
         placement: if has(HAS_PLACEMENT) { Some(part(bytes)?) } else { None },
         accounts: if has(HAS_ACCOUNTS) { Some(part(bytes)?) } else { None },
         stack: if has(HAS_STACK) { Some(part(bytes)?) } else { None },
+        log: if has(HAS_LOG) { Some(part(bytes)?) } else { None },
         histogram: if has(HAS_HISTOGRAM) { Some(part(bytes)?) } else { None },
     })
 }
@@ -178,7 +185,6 @@ mod tests {
 
     const RECORD: usize = size_of::<TaskRecord>();
     const HISTOGRAM: usize = size_of::<Histogram>();
-    const WORDS: u32 = (HISTOGRAM / 4) as u32;
 
     /// Returns which parts follow the record of task `tid`.
     fn flags_of(tid: u32) -> u32 {
@@ -191,6 +197,8 @@ mod tests {
             | if_nth(5, HAS_ACCOUNTS)
             | if_nth(7, HAS_STACK)
             | if_nth(11, HAS_BASE)
+            | if_nth(17, HAS_LOG)
+            | if_nth(19, HAS_BASE_HISTOGRAM)
     }
 
     /// Yields the bytes in pieces of this length.
@@ -216,15 +224,15 @@ mod tests {
             bytes.extend(&whole[..if flags == SAME { size_of::<SameRecord>() } else { RECORD }]);
             let parts = [
                 (HAS_BASE, size_of::<wire::Reported>()),
+                (HAS_BASE_HISTOGRAM, HISTOGRAM),
                 (HAS_PLACEMENT, size_of::<Placement>()),
                 (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
                 (HAS_STACK, size_of::<Stack>()),
+                (HAS_LOG, size_of::<Log>()),
+                (HAS_HISTOGRAM, HISTOGRAM),
             ];
             for (flag, size) in parts {
                 bytes.extend(vec![tid as u8; if flags & flag != 0 { size } else { 0 }]);
-            }
-            if flags & HAS_HISTOGRAM != 0 {
-                bytes.extend((0..WORDS).flat_map(u32::to_ne_bytes));
             }
             let length = bytes.len() - start;
             bytes[start..start + 4].copy_from_slice(&(length as u32).to_ne_bytes());
@@ -250,8 +258,15 @@ mod tests {
                 assert_eq!(reported.placement.map(|placement| placement.ran_ns[1]), if_has(HAS_PLACEMENT));
                 assert_eq!(reported.accounts.map(|accounts| accounts.uncounted_ns), if_has(HAS_ACCOUNTS));
                 assert_eq!(reported.stack.map(|stack| stack[61]), if_has(HAS_STACK));
-                let ends = reported.histogram.map(|counts| (counts.counts[0], counts.shares.last().copied()));
-                assert_eq!(ends, if_has(HAS_HISTOGRAM).map(|_| (0, Some(WORDS - 1))));
+                assert_eq!(reported.log.map(|log| log[15]), if_has(HAS_LOG).map(|word| word as u32));
+                for (histogram, flag) in
+                    [(reported.base_histogram, HAS_BASE_HISTOGRAM), (reported.histogram, HAS_HISTOGRAM)]
+                {
+                    assert_eq!(
+                        histogram.map(|waits| waits.counters[479]),
+                        if_has(flag).map(|word| word as u32)
+                    );
+                }
                 seen.push(tid);
             });
             assert_eq!(end.unwrap(), StreamEnd::Complete);

@@ -79,17 +79,14 @@ pub fn shift_for(period_ns: u64) -> u32 {
     (period_ns / 4).checked_ilog2().unwrap_or(0).clamp(*SHIFTS.start(), *SHIFTS.end())
 }
 
-/// The demand of one task, in the task's storage.
+/// Which quota applies to a task, in the task's storage.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Demand {
+pub struct Quota {
     /// The value of [`DEMAND_TURN`](crate::wire::names::DEMAND_TURN) when `place` was set.
     pub turn: u32,
     /// Index of the [`Slots`] of the task's cgroup; 0: no quota applies to the task.
     pub place: u32,
-    /// The position of the task's next run: when it would begin if the task had not waited since its wakeup, ns of `rq->clock`.
-    /// 0: the task sleeps.
-    pub position_ns: u64,
 }
 
 /// Value of [`Running::place`] if the hook did not see when the current task switched in. Such a run is not counted.
@@ -99,11 +96,13 @@ pub const UNSEEN: u64 = u64::MAX;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Running {
-    /// [`Demand::place`] of the current task, or [`UNSEEN`].
+    /// [`Quota::place`] of the current task, or [`UNSEEN`].
     pub place: u64,
     /// When the task switched in, ns of `rq->clock`.
     pub since_ns: u64,
-    position_ns: u64,
+    /// The position of the task's next run: when it would begin if the task had not waited since its wakeup, ns of `rq->clock`.
+    /// 0: the task sleeps. While the task is off its CPU, its storage has this figure.
+    pub position_ns: u64,
     /// When the task's last wait began, ns of `rq->clock`.
     ready_ns: u64,
     /// Before the wait is recorded: the throttled time of the task's earlier waits, ns. After that: the throttled time of this
@@ -154,14 +153,20 @@ pub fn ends_wait<H: DemandHost>(
 
 /// Counts the wait that has just ended. The ledger must have split the wait by cause.
 #[inline(always)]
-pub fn arrived<H: DemandHost>(by_cause: &ByCause, demand: &mut Demand, cpu: u32, clock_ns: u64) {
+pub fn arrived<H: DemandHost>(
+    by_cause: &ByCause,
+    place: u32,
+    position_ns: &mut u64,
+    cpu: u32,
+    clock_ns: u64,
+) {
     let Some(running) = H::running(cpu) else { return };
     let before_ns = get(&mut running.limited_ns);
     set(&mut running.limited_ns, by_cause[Cause::Throttled as usize].wrapping_sub(before_ns));
-    set(&mut running.place, get(&mut demand.place).into());
-    set(&mut running.position_ns, get(&mut demand.position_ns));
+    set(&mut running.place, place.into());
+    set(&mut running.position_ns, get(position_ns));
     H::count_demand_wait(cpu, clock_ns);
-    set(&mut demand.position_ns, get(&mut running.position_ns));
+    set(position_ns, get(&mut running.position_ns));
 }
 
 /// Counts the wait of the task that switches in on a CPU.
@@ -189,14 +194,14 @@ pub fn count_wait<H: DemandHost>(cpu: u32, clock_ns: u64) {
 
 /// Counts the run of the task that switches out.
 #[inline(always)]
-pub fn left<H: DemandHost>(demand: &mut Demand, cpu: u32, clock_ns: u64, is_blocked: bool) {
+pub fn left<H: DemandHost>(position_ns: &mut u64, cpu: u32, clock_ns: u64, is_blocked: bool) {
     let Some(running) = H::running(cpu) else { return };
     if get(&mut running.place) != UNSEEN {
         H::count_demand_run(cpu, clock_ns);
-        set(&mut demand.position_ns, get(&mut running.position_ns));
+        set(position_ns, get(&mut running.position_ns));
     }
     if is_blocked {
-        set(&mut demand.position_ns, 0);
+        set(position_ns, 0);
     }
 }
 

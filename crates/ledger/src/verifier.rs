@@ -61,6 +61,23 @@ pub fn add_atomic(sum: &mut u64, value: u64) {
     *sum = sum.wrapping_add(value);
 }
 
+/// Adds to half a word atomically. The registers are named, because the class of 32-bit registers is not always available.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn add_atomic_half(sum: &mut u32, value: u32) {
+    // SAFETY: the word is a `u32` reference, so it is valid and aligned.
+    unsafe {
+        core::arch::asm!("lock *(u32 *)(r2 + 0) += w1", in("r2") sum, in("r1") value);
+    };
+}
+
+/// Adds to half a word, without atomic instructions. Each test has only one thread.
+#[cfg(not(target_arch = "bpf"))]
+#[inline(always)]
+pub fn add_atomic_half(sum: &mut u32, value: u32) {
+    *sum = sum.wrapping_add(value);
+}
+
 /// Swaps a word atomically. It is written in assembly, because core has no atomics for targets without compare-and-swap (BPF
 /// before Linux 5.12).
 #[cfg(target_arch = "bpf")]
@@ -79,4 +96,49 @@ pub fn exchange(word: &mut u64, value: u64) -> u64 {
 #[inline(always)]
 pub fn exchange(word: &mut u64, value: u64) -> u64 {
     core::mem::replace(word, value)
+}
+
+/// Swaps half a word atomically, see [`add_atomic_half`].
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn exchange_half(word: &mut u32, value: u32) -> u32 {
+    let mut value = value;
+    // SAFETY: the word is a `u32` reference, so it is valid and aligned.
+    unsafe {
+        core::arch::asm!("w1 = xchg32_32(r2 + 0, w1)", in("r2") word, inout("r1") value);
+    };
+    value
+}
+
+/// Swaps half a word, without atomic instructions. Each test has only one thread.
+#[cfg(not(target_arch = "bpf"))]
+#[inline(always)]
+pub fn exchange_half(word: &mut u32, value: u32) -> u32 {
+    core::mem::replace(word, value)
+}
+
+/// Replaces a word atomically if it has the value `expected`. Returns the earlier value.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn compare_exchange(word: &mut u64, expected: u64, value: u64) -> u64 {
+    let mut before = expected;
+    // SAFETY: the word is a `u64` reference, so it is valid and aligned.
+    unsafe {
+        core::arch::asm!(
+            "r0 = cmpxchg_64({word} + 0, r0, {value})",
+            word = in(reg) word, value = in(reg) value, inout("r0") before
+        );
+    };
+    before
+}
+
+/// Replaces a word if it has the value `expected`, without atomic instructions. Each test has only one thread.
+#[cfg(not(target_arch = "bpf"))]
+#[inline(always)]
+pub fn compare_exchange(word: &mut u64, expected: u64, value: u64) -> u64 {
+    let before = *word;
+    if before == expected {
+        *word = value;
+    }
+    before
 }

@@ -2,28 +2,30 @@
 //!
 //! [`arrive`] is called when a wait ends. [`segment`](crate::segment) has already stored the parts on other CPUs.
 //! [`split`](crate::split) splits the last part, with the help of [`history`](crate::history) and
-//! [`look_back`](crate::look_back). `booking` adds the parts to the sums of the task.
+//! [`look_back`](crate::look_back). `booking` adds the parts to the sums and to the [`log`] of the task.
 
 mod booking;
 pub mod culprits;
 pub mod history;
+pub mod log;
 pub mod look_back;
 pub mod segment;
 pub mod split;
 
 use crate::{
     ByCause, Cause, Loss, bucket_of,
+    cause::WHOLE,
     host::{FarQueue, IDLE, Task, without_ended},
     pressure::{Ended, PressureHost},
     verifier::set,
     waits::{
-        booking::{book, book_simple, count_by_cpu},
+        booking::{book, book_by_cpu, book_simple, count_by_cpu},
         culprits::{Pairs, Place, kind},
         history::Ring,
         look_back::cause_of,
         split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split},
     },
-    wire::{CpuCounters, Exited, Start, TaskStorage, Waits},
+    wire::{CpuCounters, Exited, Histogram, Start, TaskStorage, Waits},
 };
 
 /// The functions that this module needs from its host: settings, and access to the maps.
@@ -45,6 +47,10 @@ pub trait WaitHost: PressureHost {
     /// Returns a cgroup's entry in the table of exited tasks, if it has one.
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;
+    /// Returns the histogram of a task. Creates it if there is none and memory may be allocated here.
+    fn histogram(task: Self::Task) -> Option<&'static mut Histogram>;
+    /// Calls [`log::count`] in the same way as [`Self::look_back`].
+    fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place: Option<&mut Exited>);
     /// Returns one of the working memories of this CPU: [`Work::HOOK`] or [`Work::READER`].
     fn work(which: u32) -> Option<&'static mut Work>;
     /// Calls [`look_back::look_back`]. On the BPF side, the call goes through a separate function, so that the verifier checks it
@@ -84,9 +90,9 @@ pub fn arrive<H: WaitHost>(
     if waits.unstamped_since_ns != 0 {
         // If `last_queued` is set, the task has moved to another CPU and the hook missed the move.
         if queued_ns == 0 {
-            end_unstamped(next, waits, &storage.start, clock_ns);
+            end_unstamped(next, storage, clock_ns);
         }
-        waits.unstamped_since_ns = 0;
+        storage.waits.unstamped_since_ns = 0;
     }
     if queued_ns == 0 && elsewhere_ns == 0 {
         return;
@@ -97,11 +103,14 @@ pub fn arrive<H: WaitHost>(
         return;
     }
     let wait_ns = elsewhere_ns.wrapping_add(here_ns);
-    let bucket = count::<H>(storage, cpu, wait_ns);
+    let bucket = measure::<H>(&mut storage.waits, cpu, wait_ns);
     if wait_ns != 0 {
         let wait = Wait { queued_ns, clock_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
         enter::<H>(next, storage, wait, ring);
+    } else {
+        log::append(storage, log::entry(bucket, 0, 0));
     }
+    log::count_if_full::<H>(next, storage);
 }
 
 /// Records a late wait: the hook did not see that `task` switched in on `cpu` at `arrived_ns`, and now the task switches out. The
@@ -113,15 +122,15 @@ pub fn arrived_unseen<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, cpu
     let wait_ns = run_delay_ns.wrapping_sub(storage.waits.expected_run_delay_ns);
     storage.waits.expected_run_delay_ns = run_delay_ns;
     // The kernel has already counted the switch out that happens now.
-    storage.start.switches += 1;
+    storage.start.switches = storage.start.switches.wrapping_add(1);
     if storage.waits.unstamped_since_ns != 0 {
         if wait_ns == storage.moved.ns {
-            end_unstamped(task, &mut storage.waits, &storage.start, arrived_ns);
+            end_unstamped(task, storage, arrived_ns);
         }
         storage.waits.unstamped_since_ns = 0;
     }
     if (wait_ns as i64) > 0 {
-        let bucket = count::<H>(storage, cpu, wait_ns);
+        let bucket = measure::<H>(&mut storage.waits, cpu, wait_ns);
         let elsewhere_ns = storage.moved.ns.min(wait_ns);
         let queued_ns = arrived_ns.saturating_sub(wait_ns - elsewhere_ns);
         let wait =
@@ -130,25 +139,18 @@ pub fn arrived_unseen<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, cpu
             wait.put(&mut work.wait);
             enter_composed::<H>(task, storage, work);
         }
+        log::count_if_full::<H>(task, storage);
     }
     storage.start.is_seen = 0;
 }
 
-/// Counts a wait in the sums and in its histogram bucket. Returns the number of the bucket.
+/// Updates the longest wait, and counts the wait for its CPU. Returns the number of its bucket.
 #[inline(always)]
-fn count<H: WaitHost>(storage: &mut TaskStorage, cpu: u32, wait_ns: u64) -> u64 {
-    let waits = &mut storage.waits;
-    waits.total_ns += wait_ns;
-    waits.count += 1;
+fn measure<H: WaitHost>(waits: &mut Waits, cpu: u32, wait_ns: u64) -> u64 {
     if wait_ns > waits.max_ns {
         waits.max_ns = wait_ns;
     }
-    let bucket = bucket_of(wait_ns);
-    // The index is always in bounds, but the verifier requires the check.
-    if let Some(count) = storage.histogram.counts.get_mut(bucket) {
-        *count = count.wrapping_add(1);
-    }
-    let bucket = bucket as u64;
+    let bucket = bucket_of(wait_ns) as u64;
     if H::counts_by_cpu() {
         count_by_cpu::<H>(cpu, bucket, wait_ns);
     }
@@ -180,19 +182,20 @@ fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring
     if !ring.batch.add(victim, queued_ns, clock_ns) {
         H::press(next.handle(), Ended { cpu, who: victim, queued_ns, clock_ns, limit_ns: 0 });
     }
-    let mut cause = Cause::Wakeup as u64;
+    let (mut cause, mut share) = (Cause::Wakeup as u64, 0);
     if ran != IDLE {
-        cause = cause_of(ran, victim) as u64;
+        (cause, share) = (cause_of(ran, victim) as u64, u64::from(WHOLE));
         if is_charged::<H>(ran, victim) {
             let place = Place { cpu: wait.cpu, history: wait.cpu, number }.packed(kind::RAN);
             H::charge(victim, ran, wait.ns, wait.clock_ns, place);
         }
     }
-    book_simple::<H>(storage, wait.cpu, wait.bucket, cause, wait.ns);
+    book_simple::<H>(storage, wait.cpu, wait.bucket, (cause, share), wait.ns);
 }
 
 #[inline(never)]
 fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
+    log::make_room::<H>(next, storage);
     work.wait.leave_out_ended();
     let wait = Wait::taken_from(&mut work.wait);
     work.begin(storage.cgroup_id, wait.cpu, wait.clock_ns);
@@ -216,11 +219,9 @@ fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &
     if work.walk.parts[Cause::Throttled as usize] != 0 {
         storage.throttled_waits += 1;
     }
-    book(&mut storage.by_cause, &mut storage.histogram, work);
-    if H::counts_by_cpu()
-        && let Some(counters) = H::cpu_counters(wait.cpu)
-    {
-        book(&mut counters.by_cause, &mut counters.histogram, work);
+    book(storage, work);
+    if H::counts_by_cpu() {
+        book_by_cpu::<H>(work);
     }
 }
 
@@ -231,7 +232,7 @@ pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64
     storage.waits.unstamped_since_ns = clock_ns;
     storage.start.is_seen = 0;
     storage.start.limit = 0;
-    storage.start.switches = prev.switches();
+    storage.start.switches = prev.switches() as u32;
 }
 
 /// Ends the segment of the wait of `task` on its CPU, and begins the next segment on the CPU `to`. The old CPU's run queue is
@@ -240,7 +241,7 @@ pub fn begin_unstamped(prev: impl Task, storage: &mut TaskStorage, clock_ns: u64
 #[inline(always)]
 pub fn change_cpu<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, to: u32) {
     if storage.waits.unstamped_since_ns != 0 {
-        end_unstamped(task, &mut storage.waits, &storage.start, task.clock_ns());
+        end_unstamped(task, storage, task.clock_ns());
     }
     segment::end::<H>(task, storage);
     segment::begin::<H>(task, &mut storage.start, to);
@@ -281,12 +282,12 @@ pub fn has_stamp_of_wait(task: impl Task) -> bool {
 /// Ends a wait whose beginning the kernel does not record, see [`begin_unstamped`]. If the task has switched in since then and
 /// the hook missed it, `unstamped_since_ns` belongs to an earlier wait and is dropped.
 #[inline(always)]
-fn end_unstamped(task: impl Task, waits: &mut Waits, start: &Start, clock_ns: u64) {
-    if start.switches == task.switches() {
-        waits.unstamped_ns += clock_ns.saturating_sub(waits.unstamped_since_ns);
-        waits.unstamped_count += 1;
+fn end_unstamped(task: impl Task, storage: &mut TaskStorage, clock_ns: u64) {
+    if storage.start.switches == task.switches() as u32 {
+        storage.unstamped_ns += clock_ns.saturating_sub(storage.waits.unstamped_since_ns);
+        storage.unstamped_count += 1;
     }
-    waits.unstamped_since_ns = 0;
+    storage.waits.unstamped_since_ns = 0;
 }
 
 /// Returns by how much the kernel has increased `run_delay` since the latest counted wait. The result is negative (as `i64`)
@@ -311,13 +312,17 @@ pub fn pending<H: WaitHost>(task: H::Task, storage: &TaskStorage, by_cause: &mut
     let victim = storage.cgroup_id;
     work.begin(victim, Work::NOBODY, clock_ns);
     let mut cause = Cause::Unattributed;
+    // A real-time task whose wait begins now may be out of runtime.
+    if queued_ns != 0
+        && (queued_ns < clock_ns || !task.is_real_time())
+        && let Some(ring) = H::ring(cpu)
+    {
+        let latest = ring.head;
+        cause = cause_of(ring.slice(latest).who, victim);
+    }
     if queued_ns != 0 && queued_ns < clock_ns {
         work.span(cpu, queued_ns, clock_ns);
         split::<H>(task, &storage.start, work, Work::READER);
-        if let Some(ring) = H::ring(cpu) {
-            let latest = ring.head;
-            cause = cause_of(ring.slice(latest).who, victim);
-        }
         let is_all = |cause: Cause| work.walk.parts[cause as usize] == clock_ns - queued_ns;
         if !H::throttles_tasks() && is_all(Cause::Throttled) {
             cause = Cause::Throttled;

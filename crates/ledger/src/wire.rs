@@ -7,10 +7,10 @@ pub mod names;
 
 use crate::{
     bucket::BUCKETS,
-    cause::{ByCause, CAUSES, CELLS, Shares},
-    demand::Demand,
+    cause::{BUCKETS_OF_ROW, ByCause, CAUSES, CELLS, COLUMNS, ROWS, Shares, row_of},
+    demand::Quota,
     pressure::KeptPressure,
-    verifier::add_atomic,
+    verifier::{add_atomic, opaque},
 };
 pub use accounts::{
     Accounts, AccountsRecord, BLOCKED_STATES, Blocked, BlockedState, ByState, ExitedThreads, FRAMES, Stack,
@@ -24,34 +24,24 @@ pub const NODES: usize = 16;
 /// Number of waits in each bucket. The counters never decrease, except that they wrap at 2^32.
 pub type Counts = [u32; BUCKETS];
 
-/// The hook's figures about the waits of one task. All figures never decrease, except `expected_run_delay_ns` (which follows the
-/// kernel's sum) and `unstamped_since_ns`. The figures fill one cache line. So the hook accesses two lines at a wait: this one,
-/// and the line of a bucket.
+/// The hook's figures about the waits of one task that it needs at every switch.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Waits {
     /// The value of `sched_info.run_delay` that the task will have at its next switch in, if it is not moved to another CPU while
     /// it waits.
     pub expected_run_delay_ns: u64,
-    pub total_ns: u64,
-    /// Number of completed waits.
-    pub count: u64,
     /// The longest wait that has ended since cgscope began to follow the task, ns.
     pub max_ns: u64,
     /// Since when the task has waited after a preemption with its state already set, ns of `rq->clock`; 0 if there is no such
     /// wait.
     pub unstamped_since_ns: u64,
-    /// Sum of the waits after such preemptions, ns. The kernel does not count such waits.
-    pub unstamped_ns: u64,
-    pub unstamped_count: u64,
-    /// [`INHERIT`] and [`FOLLOWED`]. The flags are set when the task starts. After that, only the reader changes them.
-    pub flags: u64,
 }
 
-/// In [`Waits::flags`]: cgscope also follows the children of this task.
+/// In [`TaskStorage::flags`]: cgscope also follows the children of this task.
 pub const INHERIT: u64 = 1;
 
-/// In [`Waits::flags`]: one bit for each of the [`FOLLOWERS`], if readings are [shared](Config::shared). Child tasks inherit the
+/// In [`TaskStorage::flags`]: one bit for each of the [`FOLLOWERS`], if readings are [shared](Config::shared). Child tasks inherit the
 /// bits.
 pub const FOLLOWED: u64 = !0 << FOLLOWED_SHIFT;
 /// Number of the lowest bit in [`FOLLOWED`].
@@ -113,18 +103,33 @@ macro_rules! totals {
 }
 
 macro_rules! wire_totals {
-    ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// The readings of a task that can be summed, over the tasks of a cgroup or over exited tasks.
+    ($(#[$waits:meta])* waits, $(#[$wait_ns:meta])* wait_ns, $($(#[$doc:meta])* $name:ident,)*) => {
+        /// The readings of a task that can be summed, over the tasks of a cgroup or over exited tasks. User space computes the
+        /// first two from the histogram and from `by_cause`.
         #[repr(C)]
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct Totals {
             $($(#[$doc])* pub $name: u64,)*
-            /// Sums of completed waits by cause, ns. These sums add up to `wait_ns`.
+            /// Sums of completed waits by cause, ns.
             pub by_cause: ByCause,
         }
 
         impl Totals {
             pub const NONE: Self = Self { $($name: 0,)* by_cause: [0; CAUSES] };
+
+            /// Adds to `sums` the increase of each reading from `self` to `now`, and then makes `self` equal to `now`. The causes are
+            /// separate, because the compiler can keep only the other readings in registers.
+            #[inline(always)]
+            pub fn hand_over(&mut self, now: &Self, by_cause: &ByCause, sums: &mut Self) {
+                let add = |sum: &mut u64, before: &mut u64, now: u64| {
+                    add_atomic(sum, now.wrapping_sub(*before));
+                    *before = now;
+                };
+                $(add(&mut sums.$name, &mut self.$name, now.$name);)*
+                for cause in 0..CAUSES {
+                    add(&mut sums.by_cause[cause], &mut self.by_cause[cause], by_cause[cause]);
+                }
+            }
 
             /// Calls `add` for each reading with the increase from `base` to `now`, modulo 2^64.
             #[inline(always)]
@@ -159,7 +164,7 @@ pub struct Sleeper {
     pub cgroup_id: u64,
     /// The value of `sched_info.run_delay`, ns.
     pub run_delay_ns: u64,
-    /// See [`Waits::flags`].
+    /// See [`TaskStorage::flags`].
     pub flags: u64,
     /// Number of the task's migrations. If a wakeup chooses another CPU, the number increases before the task switches in.
     pub migrations: u64,
@@ -179,19 +184,38 @@ pub struct Face {
     pub state: u64,
 }
 
-/// The value of the task storage map. The members that are needed at every switch come first, so that they take few cache lines.
+/// The value of the task storage map.
+///
+/// The order of the members decides how many cache lines a switch touches. The kernel's object begins 72 bytes before this value.
+/// So the first line ends with the first two causes, the second has the other causes, the third has what the hook records when the
+/// task leaves its CPU, and the next two have the log. The rest is rarely used.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TaskStorage {
     pub waits: Waits,
     /// Id of the cgroup for which all figures since `reported` count. This cgroup has an entry in the table of exited tasks.
     pub cgroup_id: u64,
+    /// Position in the log: how many entries the hook has appended or skipped, modulo 2^32.
+    pub logged: u32,
     /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
-    pub has_changed: u64,
-    /// The demand of the task, if its cgroup has a quota.
-    pub demand: Demand,
+    pub has_changed: u32,
     pub by_cause: ByCause,
+    pub quota: Quota,
     pub start: Start,
+    /// The latest waits, see [`crate::waits::log`].
+    pub log: Log,
+    /// Up to this position, the entries of the log are counted or reported. Changed only by atomic exchanges.
+    pub taken: u64,
+    /// A lock. Not 0 while a program changes `reported`, `cgroup_id` and `serial`, or reads all of them. The lock is taken and
+    /// released atomically.
+    pub lock: u64,
+    /// See [`crate::demand::Running::position_ns`].
+    pub position_ns: u64,
+    /// [`INHERIT`] and [`FOLLOWED`]. The flags are set when the task starts. After that, only the reader changes them.
+    pub flags: u64,
+    /// Sum and number of the waits after preemptions with the state already set. The kernel does not count such waits.
+    pub unstamped_ns: u64,
+    pub unstamped_count: u64,
     /// Number of completed waits in which the task was out of quota for part of the time, written by the hook.
     pub throttled_waits: u64,
     pub moved: Moved,
@@ -199,19 +223,17 @@ pub struct TaskStorage {
     pub blocked: Blocked,
     /// See [`serial`]. It changes whenever the task moves to another cgroup ([`next_serial`]).
     pub serial: u64,
-    pub reported_serial: u64,
-    /// A lock. Not 0 while a program changes `reported`, `cgroup_id` and `serial`, or reads all of them. The lock is taken and
-    /// released atomically.
-    pub lock: u64,
     /// Not 0 if the task has exited and its unreported figures are already added to its cgroup.
     pub is_handed_over: u64,
     /// The properties that the reader last reported.
     pub face: Face,
-    pub histogram: Histogram,
     /// The figures that were last reported to user space or added to a cgroup's entry. When the task exits or moves to another
     /// cgroup, the figures since then are added to the cgroup's entry.
     pub reported: Reported,
 }
+
+// The kernel then takes 1 KiB for a value.
+const _: () = assert!(in_kernel(size_of::<TaskStorage>()) == 1024);
 
 /// Size of `struct bpf_local_storage`, rounded up, bytes (Linux 6.18). Each task has one.
 const OF_TASK: usize = 256;
@@ -226,6 +248,9 @@ const fn in_kernel(value: usize) -> usize {
 /// encodes them.
 pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 << 10)) as u64;
 
+/// Memory of a task's [`Histogram`], bytes.
+pub const HISTOGRAM_BYTES: u64 = in_kernel(size_of::<Histogram>()) as u64;
+
 /// Memory of a [`Chain`](crate::chains::Chain), bytes.
 pub const CHAIN_BYTES: u64 = in_kernel(size_of::<crate::chains::Chain>()) as u64;
 
@@ -233,40 +258,70 @@ pub const CHAIN_BYTES: u64 = in_kernel(size_of::<crate::chains::Chain>()) as u64
 pub const SLEEPER_BYTES: u64 = (in_kernel(size_of::<Sleeper>()) + OF_TASK + (1 << 10)) as u64;
 
 /// In [`TaskStorage::has_changed`]: the task has done nothing since its last report.
-pub const UNCHANGED: u64 = 0;
+pub const UNCHANGED: u32 = 0;
 /// In [`TaskStorage::has_changed`]: the task has switched in since its last report, and is on the list of its CPU.
-pub const LISTED: u64 = 1;
+pub const LISTED: u32 = 1;
 /// In [`TaskStorage::has_changed`]: the task was active when it was last reported, so it is on the reader's own list. When this
 /// task goes to sleep, the hook does nothing.
-pub const ACTIVE: u64 = 2;
+pub const ACTIVE: u32 = 2;
 
 /// Figures of a task that never decrease.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reported {
+    /// The serial with which the task was last reported to user space.
+    pub serial: u64,
     pub totals: Totals,
     pub accounts: Accounts,
-    pub histogram: Histogram,
+}
+
+/// Number of entries in a [`Log`], a power of two.
+pub const LOGGED: usize = 16;
+
+/// The latest waits of a task, see [`crate::waits::log`].
+pub type Log = [u32; LOGGED];
+
+/// Number of counters for a row in a [`Histogram`]: for each bucket, for each column, and unused ones. So a row fills one cache
+/// line, less the eight bytes by which the kernel's object is shifted.
+pub const COUNTERS_OF_ROW: usize = 16;
+
+/// The waits of a task that were not reported yet and are no longer in its log.
+#[repr(C, align(8))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Histogram {
+    pub counters: [u32; ROWS * COUNTERS_OF_ROW],
+}
+
+impl Histogram {
+    pub const NONE: Self = Self { counters: [0; ROWS * COUNTERS_OF_ROW] };
+
+    /// Returns the counters of a row as words of two counters, the first one in the low half.
+    #[inline(always)]
+    pub fn words(&mut self, row: usize) -> Option<&mut [u64; COUNTERS_OF_ROW / 2]> {
+        let row = opaque(row);
+        if row >= ROWS {
+            return None;
+        }
+        // SAFETY: the counters of the row are within the array, and the histogram is aligned for words.
+        Some(unsafe { &mut *self.counters.as_mut_ptr().add(row * COUNTERS_OF_ROW).cast() })
+    }
+
+    /// Returns the number of waits by bucket, and the shares by cell.
+    pub fn counts_and_shares(&self) -> (Counts, Shares) {
+        let at = |row: usize, at: usize| self.counters[row * COUNTERS_OF_ROW + at];
+        (
+            core::array::from_fn(|bucket| at(row_of(bucket), bucket % BUCKETS_OF_ROW)),
+            core::array::from_fn(|cell| at(cell / COLUMNS, BUCKETS_OF_ROW + cell % COLUMNS)),
+        )
+    }
 }
 
 /// Histograms of completed waits, by length and by cause. The counters never decrease, except that they wrap at 2^32.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Histogram {
+pub struct CpuHistogram {
     pub counts: Counts,
     pub shares: Shares,
-}
-
-impl Histogram {
-    /// Returns the increase since `base`, modulo 2^32.
-    pub fn since(&self, base: &Self) -> Self {
-        let mut since = *self;
-        let counters = since.counts.iter_mut().chain(&mut since.shares);
-        for (now, base) in counters.zip(base.counts.iter().chain(&base.shares)) {
-            *now = now.wrapping_sub(*base);
-        }
-        since
-    }
 }
 
 /// The nodes on which a task ran. They are recorded only if there are several nodes, see [`Config::nodes`].
@@ -309,20 +364,21 @@ pub struct CpuCounters {
     /// The longest completed wait, ns.
     pub max_ns: u64,
     pub by_cause: ByCause,
-    pub histogram: Histogram,
+    pub histogram: CpuHistogram,
     /// Number of switches in on this CPU, by the index of the node on which the task ran before.
     pub came_from: [u64; NODES],
 }
 
 /// The iterator's record of one task. In the stream, further parts follow the record in this order, if their flags are set: a
-/// [`Reported`] ([`HAS_BASE`]), the [`Placement`] ([`HAS_PLACEMENT`]), the [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the
-/// [`Stack`] ([`HAS_STACK`]), the [`Histogram`] ([`HAS_HISTOGRAM`]).
+/// [`Reported`] ([`HAS_BASE`]), a [`Histogram`] ([`HAS_BASE_HISTOGRAM`]), the [`Placement`] ([`HAS_PLACEMENT`]), the
+/// [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the [`Stack`] ([`HAS_STACK`]), the [`Log`] ([`HAS_LOG`]), a [`Histogram`]
+/// ([`HAS_HISTOGRAM`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
     /// Size of this record and of the parts that follow it, bytes.
     pub len: u32,
-    /// [`HAS_HISTOGRAM`], [`HAS_PLACEMENT`], [`HAS_ACCOUNTS`], [`HAS_STACK`], [`HAS_BASE`], [`ON_CPU`], [`ON_RQ`].
+    /// The parts that follow, [`ON_CPU`] and [`ON_RQ`].
     pub flags: u32,
     pub serial: u64,
     pub tid: u32,
@@ -343,6 +399,8 @@ pub struct TaskRecord {
     pub rq_clock_ns: u64,
     pub totals: Totals,
     pub waits: Waits,
+    /// See [`TaskStorage::flags`].
+    pub followed: u64,
     /// The current wait from its start to `rq_clock_ns`, split by cause, ns.
     pub pending: ByCause,
     /// The [`crate::Cause`] for which the task waits at this moment. Waiting time after `rq_clock_ns` counts for this cause.
@@ -358,7 +416,7 @@ pub struct SameRecord {
     pub len: u32,
     pub flags: u32,
     pub serial: u64,
-    /// See [`Waits::flags`]. User space itself keeps [`FOLLOWED`] up to date.
+    /// See [`TaskStorage::flags`]. User space itself keeps [`FOLLOWED`] up to date.
     pub followed: u64,
 }
 
@@ -387,6 +445,7 @@ pub struct ListRecord {
 pub const LIST: u32 = 512;
 
 // Values of `TaskRecord::flags`.
+/// The waits since the last report that are in no log follow.
 pub const HAS_HISTOGRAM: u32 = 1;
 pub const ON_CPU: u32 = 2;
 /// The task is on a run queue (it runs or waits).
@@ -398,6 +457,10 @@ pub const HAS_STACK: u32 = 32;
 /// The task has moved to another cgroup since its last report. The figures at the latest move follow; they count for the former
 /// cgroups.
 pub const HAS_BASE: u32 = 64;
+/// The log has entries that were not reported yet.
+pub const HAS_LOG: u32 = 1024;
+/// The waits between the last report and the latest move follow.
+pub const HAS_BASE_HISTOGRAM: u32 = 2048;
 
 /// The value of the table of exited tasks. For each cgroup, it stores unreported figures, and figures that got no entry in a
 /// CPU's tables.
@@ -461,6 +524,8 @@ pub const DEMAND_PLACES: usize = 256;
 pub const EXITED_CGROUPS: usize = 16_384;
 /// Maximum number of entries in the table of stacks, if blocked time is counted by stack: about 10 MiB.
 pub const STACKS: usize = 16_384;
+/// Maximum number of tasks that moved to another cgroup after they had waited, and were not reported yet.
+pub const MOVED: usize = 4096;
 /// Maximum number of selected processes and threads.
 pub const SELECTED_MAX: usize = 65_536;
 
@@ -556,17 +621,13 @@ pub struct Start {
     /// Id of the cgroup whose quota had run out, or [`RUNTIME`](crate::segment::RUNTIME), or [`ASLEEP`](crate::segment::ASLEEP);
     /// otherwise 0.
     pub limit: u64,
+    /// How often the task had switched out at the start of the segment, modulo 2^32. If the task's number of switches differs now,
+    /// this record belongs to an earlier wait.
+    pub switches: u32,
+    pub cpu: u16,
     /// 0 if the hook did not see the segment begin, because the task went to sleep or was preempted on its way to sleep.
     /// Otherwise 1 or [`NO_CLOCK`](crate::segment::NO_CLOCK).
-    pub is_seen: u64,
-    /// How often the task had switched out at the start of the segment. If the task's number of switches differs now, this record
-    /// belongs to an earlier wait.
-    pub switches: u64,
-    /// Throttled time of the task's queue at the start of the segment, ns. After a move, the clock of the new CPU is not known
-    /// yet. So a throttled queue has a negative number here (as `i64`), to which the time when the task was queued must be added.
-    pub throttle_ns: u64,
-    /// Address of the task's queue (`struct cfs_rq`).
-    pub queue: u64,
+    pub is_seen: u16,
     /// Address of the task's group.
     pub group: u64,
     /// Value of [`Ring::kernel_ns`](crate::history::Ring::kernel_ns) of the CPU at the start of the segment. As for
@@ -578,13 +639,18 @@ pub struct Start {
     pub taken: Taken,
     /// How long the task's group had run on the CPU at the start of the segment, ns; 0 if unknown.
     pub group_ran_ns: u64,
+    /// Throttled time of the task's queue at the start of the segment, ns. After a move, the clock of the new CPU is not known
+    /// yet. So a throttled queue has a negative number here (as `i64`), to which the time when the task was queued must be added.
+    pub throttle_ns: u64,
+    /// Address of the task's queue (`struct cfs_rq`).
+    pub queue: u64,
     /// When cgscope found that the waiting task had moved to another group, ns of the CPU's clock. Set only if no program saw the
     /// move. The value is valid only if this time is within the current segment.
     pub left_ns: u64,
-    pub cpu: u32,
     /// The CPU on which the task last ran, or [`NO_CPU`](crate::segment::NO_CPU). It is recorded only if there are several NUMA
     /// nodes.
     pub ran_on: u32,
+    pub padding: u32,
 }
 
 /// The segments of the current wait that ended because the task moved to another CPU.

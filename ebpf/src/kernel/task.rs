@@ -309,26 +309,17 @@ impl Task {
         }
     }
 
-    /// Returns the readings that the kernel and the hook keep for the task. `waits` is the caller's copy of `storage.waits`.
-    #[inline(always)]
-    pub fn all_totals(self, waits: &Waits, storage: &TaskStorage) -> Totals {
-        let mut totals = Totals::NONE;
-        self.put_totals(waits, storage, &mut totals);
-        totals
-    }
-
-    /// Writes the same readings to a map value. Each word is written separately, because a copy on the stack would be too large.
+    /// Writes the readings that the kernel and the hook keep for the task to a map value. `waits` is the caller's copy of
+    /// `storage.waits`. Each word is written separately, because a copy on the stack would be too large.
     #[inline(always)]
     pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
         let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
         // The kernel has not yet added a wait that the ledger has already counted, see `waits::leave_group`.
         let lags = (run_delay_ns.wrapping_sub(waits.expected_run_delay_ns) as i64) < 0;
         let run_delay_ns = if lags { waits.expected_run_delay_ns } else { run_delay_ns };
-        set(&mut into.waits, waits.count);
-        set(&mut into.wait_ns, waits.total_ns);
         set(&mut into.run_delay_ns, run_delay_ns);
-        set(&mut into.unstamped, waits.unstamped_count);
-        set(&mut into.unstamped_ns, waits.unstamped_ns);
+        set(&mut into.unstamped, storage.unstamped_count);
+        set(&mut into.unstamped_ns, storage.unstamped_ns);
         set(&mut into.on_cpu_ns, on_cpu_ns);
         set(&mut into.voluntary, voluntary);
         set(&mut into.involuntary, involuntary);

@@ -62,12 +62,14 @@ fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
     // Start the threads after cgscope. The figures of a thread that started before cgscope need little memory until the thread
     // runs.
     thread::sleep(Duration::from_secs(1));
-    let _load = Load::workload(&["sleep", &threads.to_string(), "60"], None);
+    let half = (threads / 2).to_string();
+    let _loads = [(); 2].map(|()| Load::workload(&["sleep", &half, "60"], None));
     let output = child.wait_with_output().expect("its output");
     assert_eq!(output.status.signal(), None, "cgscope was killed: {}", stderr(&output));
     let intervals = json_lines(&output);
-    let last = intervals.last().expect("an interval");
-    let lost = last["losses"]["no_room_for_task"].as_u64().unwrap_or(0) as usize;
+    let [.., before, last] = &intervals[..] else { panic!("two intervals: {intervals:?}") };
+    // A thread that is followed from the last reading on is not in the last interval. The reading before has counted it as lost.
+    let lost = before["losses"]["no_room_for_task"].as_u64().unwrap_or(0) as usize;
     let followed = all_tasks(last);
     assert!(followed > 1_000 && lost > 1_000, "{followed} followed, {lost} not");
     assert!(
@@ -80,13 +82,13 @@ fn assert_is_not_killed(limit: u64, threads: usize, in_a_namespace: bool) {
 #[test]
 #[ignore = "all CPUs: starts thousands of threads"]
 fn a_cgroup_namespace_does_not_hide_the_memory_limit() {
-    assert_is_not_killed(56 << 20, 12_000, true);
+    assert_is_not_killed(56 << 20, 24_000, true);
 }
 
 mod long {
     #[test]
     #[ignore = "all CPUs: starts thousands of threads"]
     fn a_flood_of_threads_does_not_make_the_kernel_kill_cgscope_at_its_memory_limit() {
-        super::assert_is_not_killed(96 << 20, 16_000, false);
+        super::assert_is_not_killed(64 << 20, 30_000, false);
     }
 }

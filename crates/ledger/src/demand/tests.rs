@@ -55,7 +55,8 @@ enum Seen {
 
 #[derive(Default)]
 struct Sim {
-    demand: Demand,
+    quota: Quota,
+    position_ns: u64,
     waits: Waits,
     by_cause: ByCause,
     limited_ns: u64,
@@ -94,7 +95,7 @@ impl Sim {
         ends_wait::<Simulated>(facts, self.waits.expected_run_delay_ns, &self.by_cause, cpu, self.begin_ns);
         // Like the ledger, add the throttled time.
         self.by_cause[Cause::Throttled as usize] += self.limited_ns;
-        arrived::<Simulated>(&self.by_cause, &mut self.demand, cpu, self.begin_ns);
+        arrived::<Simulated>(&self.by_cause, self.quota.place, &mut self.position_ns, cpu, self.begin_ns);
     }
 
     fn switch_out(&mut self, now: u64, is_blocked: bool) {
@@ -107,7 +108,7 @@ impl Sim {
             }
             Seen::Never => Simulated::ring(cpu).expect("a ring").running.place = UNSEEN,
         }
-        left::<Simulated>(&mut self.demand, cpu, now, is_blocked);
+        left::<Simulated>(&mut self.position_ns, cpu, now, is_blocked);
         self.runs.push(Run {
             ready_ns: self.ready_ns,
             begin_ns: self.begin_ns,
@@ -130,7 +131,7 @@ impl Sim {
 
 fn run(random: &mut u64, steps: usize, longest_ns: u64) -> Vec<Vec<Run>> {
     let mut tasks: Vec<Sim> = (0..TASKS).map(|_| Sim { is_first: true, ..Sim::default() }).collect();
-    tasks.iter_mut().for_each(|task| task.demand.place = PLACE);
+    tasks.iter_mut().for_each(|task| task.quota.place = PLACE);
     let mut now = 1_000_000;
     for _ in 0..steps {
         now += 1 + below(random, longest_ns);
@@ -216,7 +217,7 @@ fn time_that_does_not_fit_into_the_slots_is_counted_as_lost() {
     let _maps = Maps::new(true);
     *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
     let mut task = Sim { queued_ns: 1 << SHIFT, ready_ns: 1 << SHIFT, ..Sim::default() };
-    task.demand.place = PLACE;
+    task.quota.place = PLACE;
     task.switch_in(0, 1 << SHIFT, 0, Seen::AtOnce);
     task.switch_out((1 + 3 * LONGEST) << SHIFT, true);
     let slots = Simulated::slots(PLACE.into()).expect("a place");
@@ -235,7 +236,7 @@ fn the_longest_time_that_fits_into_the_slots_is_not_lost() {
     let _maps = Maps::new(true);
     *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
     let mut task = Sim { queued_ns: 1 << SHIFT, ready_ns: 1 << SHIFT, ..Sim::default() };
-    task.demand.place = PLACE;
+    task.quota.place = PLACE;
     task.switch_in(0, 1 << SHIFT, 0, Seen::AtOnce);
     task.switch_out(LONGEST << SHIFT, true);
     assert!(Maps::losses().is_empty(), "{:?}", Maps::losses());
@@ -247,7 +248,7 @@ fn the_part_of_a_wait_that_ended_with_a_move_to_another_cgroup_does_not_count_ag
     *Simulated::slots(PLACE.into()).expect("a place") = Slots::new(SHIFT);
     let now = 100 << SHIFT;
     let mut task = Sim { queued_ns: now - 7, ready_ns: now - 7, ..Sim::default() };
-    task.demand.place = PLACE;
+    task.quota.place = PLACE;
     task.waits.expected_run_delay_ns = 5;
     task.switch_in(0, now, 0, Seen::AtOnce);
     let slots = Simulated::slots(PLACE.into()).expect("a place");

@@ -23,7 +23,7 @@ pub const ASLEEP: u64 = u64::MAX - 1;
 /// Value of [`Start::is_seen`]: the task was throttled when it arrived, but the kernel's clock of throttled time stood still.
 /// Since Linux 6.18, this clock starts when the first task is throttled while it is on the queue, not when a throttled task is
 /// moved to the queue.
-pub const NO_CLOCK: u64 = 2;
+pub const NO_CLOCK: u16 = 2;
 
 /// Value of [`Start::ran_on`]: the task has not run yet.
 pub const NO_CPU: u32 = u32::MAX;
@@ -32,13 +32,13 @@ impl Start {
     /// Returns whether this record describes the start of the current segment of `task` (or of the segment that ends now).
     #[inline(always)]
     pub(crate) fn is_of(&self, task: impl Task) -> bool {
-        self.is_seen != 0 && self.switches == task.switches()
+        self.is_seen != 0 && self.switches == task.switches() as u32
     }
 
     /// Returns whether the hook missed a move of `task` to `cpu`. If so, it is unknown whether the task could run on `cpu`.
     #[inline(always)]
     pub(crate) fn is_in_doubt<H: WaitHost>(&self, task: H::Task, cpu: u32) -> bool {
-        self.is_of(task) && self.cpu != cpu && (self.limit != 0 || !H::throttles_tasks())
+        self.is_of(task) && u32::from(self.cpu) != cpu && (self.limit != 0 || !H::throttles_tasks())
     }
 
     /// Returns the throttled time of a segment that began at `queued_ns`. `now_ns` is the throttled time of the queue at the end
@@ -91,8 +91,8 @@ pub fn leave<H: WaitHost>(
     start.group_ran_ns = prev.group_ran_ns();
     start.group = prev.group();
     start.is_seen = 1;
-    start.cpu = cpu;
-    start.switches = prev.switches();
+    start.cpu = cpu as u16;
+    start.switches = prev.switches() as u32;
     start.limit = 0;
     if prev.is_real_time() {
         if prev.is_out_of_runtime() {
@@ -126,10 +126,10 @@ pub fn was_throttled<H: WaitHost>(task: H::Task, start: &mut Start) {
         return;
     }
     start.is_seen = 1;
-    start.cpu = task.cpu();
-    start.switches = task.switches();
+    start.cpu = task.cpu() as u16;
+    start.switches = task.switches() as u32;
     start.queue = task.queue_rarely();
-    start.throttle_ns = H::throttled_ns(task, &start.queue, start.cpu, queued_ns);
+    start.throttle_ns = H::throttled_ns(task, &start.queue, task.cpu(), queued_ns);
     start.group = task.group_rarely();
     // The sums of the CPU at that time are unknown.
     start.group_ran_ns = 0;
@@ -151,7 +151,7 @@ pub(crate) fn end<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
     work.begin(storage.cgroup_id, cpu, clock_ns);
     set(&mut work.task, task.handle());
     Wait { queued_ns: clock_ns - ns, clock_ns, cpu, ..Wait::default() }.put(&mut work.wait);
-    if storage.start.cpu != cpu && storage.start.is_of(task) {
+    if u32::from(storage.start.cpu) != cpu && storage.start.is_of(task) {
         // The hook missed a move, so it is unknown when the task arrived on this CPU.
         H::lost(Loss::MovedUnseen);
         work.walk.add(Cause::Unattributed, ns);
@@ -194,8 +194,8 @@ pub(crate) fn begin_in_group<H: WaitHost>(task: H::Task, start: &mut Start, cpu:
 #[inline(always)]
 fn begin_on<H: WaitHost>(task: H::Task, start: &mut Start, cpu: u32) {
     start.is_seen = 1;
-    start.switches = task.switches();
-    start.cpu = cpu;
+    start.switches = task.switches() as u32;
+    start.cpu = cpu as u16;
     start.group = task.group_rarely();
     start.group_ran_ns = 0;
     if let Some(ring) = H::ring(cpu) {

@@ -189,7 +189,7 @@ impl Work {
 pub(crate) fn split<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, which: u32) {
     let (cpu, from_ns, to_ns) = (work.charges.cpu, get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
     let is_seen = start.is_of(task);
-    let is_missed = is_seen && start.cpu != cpu;
+    let is_missed = is_seen && u32::from(start.cpu) != cpu;
     let is_asleep = is_seen && start.limit == ASLEEP;
     if is_asleep {
         set(&mut work.is_asleep, 1);

@@ -176,16 +176,25 @@ fn a_wait_on_a_cpu_without_a_history_has_no_known_cause() {
 }
 
 #[test]
-fn a_wait_that_begins_now_has_no_cause_yet() {
+fn a_wait_that_begins_now_has_the_cause_of_who_runs() {
     let _maps = Maps::new(true);
-    Simulated::ring(0).expect("a CPU").push(7, 400, |_| {});
+    let ring = Simulated::ring(0).expect("a CPU");
     // SAFETY: as above.
     let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
     storage.cgroup_id = 3;
-    for (clock_ns, cause) in [(500, Cause::Unattributed), (501, Cause::OtherCgroup)] {
+    for (who, is_real_time, expected) in [
+        (7, false, Cause::OtherCgroup),
+        (3, false, Cause::OwnCgroup),
+        (IDLE, false, Cause::Wakeup),
+        (IDLE, true, Cause::Unattributed),
+    ] {
+        ring.push(who, 400, |_| {});
         let mut parts = ByCause::default();
-        assert_eq!(pending::<Simulated>(Facts::waiting_in(3, 500, clock_ns), &storage, &mut parts), cause);
-        assert_eq!(parts[Cause::OtherCgroup as usize], clock_ns - 500);
+        let task = |clock_ns| Facts { is_real_time, ..Facts::waiting_in(3, 500, clock_ns) };
+        assert_eq!(pending::<Simulated>(task(500), &storage, &mut parts), expected);
+        assert_eq!(parts, ByCause::default());
+        pending::<Simulated>(task(501), &storage, &mut parts);
+        assert_eq!(parts.iter().sum::<u64>(), 1);
     }
 }
 

@@ -338,16 +338,24 @@ macro_rules! totals {
                 self.by_cause.add(&other.by_cause);
             }
         }
+    };
+}
 
-        impl From<cgscope_ledger::wire::Totals> for Totals {
-            fn from(wire: cgscope_ledger::wire::Totals) -> Self {
-                Self { $($name: wire.$name,)* by_cause: ByCause(wire.by_cause) }
+macro_rules! of_wire {
+    ($(#[$waits:meta])* waits, $(#[$wait_ns:meta])* wait_ns, $($(#[$doc:meta])* $name:ident,)*) => {
+        impl Totals {
+            /// Returns the kernel's totals and the number and sum of the waits. The hook adds to the histogram and to the causes one
+            /// after the other, so a reading may contain only some of these additions.
+            pub fn of(wire: &cgscope_ledger::wire::Totals, hist: &Hist) -> Self {
+                let by_cause = ByCause(wire.by_cause);
+                Self { waits: hist.count(), wait_ns: by_cause.total(), $($name: wire.$name,)* by_cause }
             }
         }
     };
 }
 
 cgscope_ledger::totals!(totals);
+cgscope_ledger::totals!(of_wire);
 
 impl Interval {
     /// Adds the tasks to a longer interval that was built by appending intervals without tasks. This needs only the first and

@@ -9,7 +9,7 @@ fn a_task_that_was_throttled_before_we_followed_it_has_its_queue_and_its_quota()
     was_throttled::<Simulated>(task, &mut start);
     let expected = Start {
         is_seen: 1,
-        switches: task.switches(),
+        switches: task.switches() as u32,
         throttle_ns: 100 + 50,
         queue: task.queue(),
         group: task.group(),
@@ -31,7 +31,8 @@ fn a_sum_until_clock_0_is_negative_while_it_grows() {
 #[test]
 fn a_task_that_is_not_where_its_segment_began_may_be_throttled_there() {
     let task = Facts::throttled();
-    let start = |cpu, limit| Start { is_seen: 1, switches: task.switches(), cpu, limit, ..Start::default() };
+    let start =
+        |cpu, limit| Start { is_seen: 1, switches: task.switches() as u32, cpu, limit, ..Start::default() };
     for throttles_tasks in [true, false] {
         let _maps = Maps::new(throttles_tasks);
         let in_doubt = |start: Start| start.is_in_doubt::<Simulated>(task, 1);

@@ -13,10 +13,10 @@ use crate::{
         WaitHost,
         culprits::{self, PAIRS, Pairs, kind},
         history::{Ring, tests::empty},
-        look_back,
+        log, look_back,
         split::{self, Work},
     },
-    wire::{CpuCounters, Exited, Pair},
+    wire::{CpuCounters, Exited, Histogram, Pair, TaskStorage},
 };
 
 use super::kernel::ROOT;
@@ -39,6 +39,8 @@ struct Pointers {
     pairs: Vec<*mut Pairs>,
     pressures: Vec<*mut Pressures>,
     exited: BTreeMap<u64, *mut Exited>,
+    /// The histograms of tasks, by serial.
+    histograms: BTreeMap<u64, Histogram>,
     slots: *mut Slots,
     work: [*mut Work; 2],
     throttles_tasks: bool,
@@ -56,6 +58,7 @@ std::thread_local! {
             pairs: Vec::new(),
             pressures: Vec::new(),
             exited: BTreeMap::new(),
+            histograms: BTreeMap::new(),
             slots: core::ptr::null_mut(),
             work: [core::ptr::null_mut(); 2],
             throttles_tasks: false,
@@ -98,6 +101,7 @@ impl Maps {
             pairs: maps.pairs.clone(),
             pressures: maps.pressures.clone(),
             exited: BTreeMap::new(),
+            histograms: BTreeMap::new(),
             slots: maps.slots,
             work: maps.work,
             throttles_tasks,
@@ -154,6 +158,11 @@ impl Maps {
             }
         }
         sums
+    }
+
+    /// Returns the histogram of the task with this serial.
+    pub(crate) fn histogram(serial: u64) -> Histogram {
+        MAPS.with_borrow(|maps| maps.histograms.get(&serial).copied().unwrap_or(Histogram::NONE))
     }
 
     pub(crate) fn losses() -> BTreeMap<&'static str, u64> {
@@ -320,6 +329,18 @@ impl WaitHost for Simulated {
         None
     }
 
+    fn histogram(task: Facts) -> Option<&'static mut Histogram> {
+        MAPS.with_borrow_mut(|maps| {
+            let histogram: *mut Histogram = maps.histograms.entry(task.serial).or_insert(Histogram::NONE);
+            // SAFETY: see `Pointers`. The caller uses the reference before the next call.
+            Some(unsafe { &mut *histogram })
+        })
+    }
+
+    fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place: Option<&mut Exited>) {
+        log::count(storage, histogram, place);
+    }
+
     fn work(which: u32) -> Option<&'static mut Work> {
         // SAFETY: see `Pointers`.
         MAPS.with_borrow(|maps| maps.work.get(which as usize).map(|work| unsafe { &mut **work }))
@@ -345,6 +366,7 @@ impl WaitHost for Simulated {
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Facts {
+    pub(super) serial: u64,
     pub(super) switches: u64,
     pub(super) run_delay_ns: u64,
     pub(super) last_queued_ns: u64,

@@ -148,6 +148,7 @@ impl Kernel {
             queue.1 += Self::offset_ns(cpu as u32);
         }
         Facts {
+            serial: task.storage.serial,
             switches: task.switches,
             run_delay_ns: task.run_delay_ns,
             last_queued_ns: task.last_queued_ns,
@@ -232,6 +233,9 @@ impl Kernel {
                 self.replenish();
             }
             let limited = self.cgroups[1 + self.below(3) as usize];
+            if self.below(16) == 0 {
+                self.report(at.min(TASKS - 1));
+            }
             match self.below(20) {
                 0..8 => self.pick(cpu),
                 8..12 => self.wake(at, cpu),

@@ -48,26 +48,28 @@ impl Kernel {
         let is_cut = Maps::losses().contains_key("look_back_cut");
         assert!(!is_cut, "schedule {seed}: too dense");
         let pending: Vec<_> = (0..TASKS).map(|at| self.pending(at)).collect();
+        (0..TASKS).for_each(|at| self.report(at));
         for (at, task) in self.all_tasks().enumerate() {
             let storage = &task.storage;
             let of = std::format!("schedule {seed} ({flavour:?}), task {at}");
             assert_eq!(storage.by_cause, task.parts, "{of}");
-            assert_eq!(storage.waits.count, task.waits.len() as u64, "{of}");
             assert_eq!(storage.waits.max_ns, task.waits.iter().copied().max().unwrap_or(0), "{of}");
             assert_eq!(storage.throttled_waits, task.throttled_waits, "{of}");
-            assert_eq!(storage.waits.total_ns, task.parts.iter().sum::<u64>(), "{of}");
-            assert_eq!(storage.waits.unstamped_ns, task.unstamped_ns, "{of}");
-            assert_eq!(storage.waits.unstamped_count, task.unstamped_count, "{of}");
+            assert_eq!(storage.unstamped_ns, task.unstamped_ns, "{of}");
+            assert_eq!(storage.unstamped_count, task.unstamped_count, "{of}");
             if matches!(task.state, State::Queued) {
                 let (ours, theirs) = pending[at];
                 assert_eq!(ours, theirs, "{of}: unfinished");
             }
             let booked_ns: u64 = task.moved.iter().sum();
             let kernels_ns = task.run_delay_ns + task.ended_ns;
-            assert_eq!(storage.waits.total_ns + booked_ns, kernels_ns, "{of}: the kernel's own sum");
+            let waited_ns: u64 = storage.by_cause.iter().sum();
+            assert_eq!(waited_ns + booked_ns, kernels_ns, "{of}: the kernel's own sum");
             let mut counts = [0; BUCKETS];
             task.waits.iter().for_each(|ns| counts[bucket_of(*ns)] += 1);
-            assert_eq!(storage.histogram.counts, counts, "{of}");
+            let (mut ours, _) = Maps::histogram(storage.serial).counts_and_shares();
+            ours.iter_mut().zip(task.reported.counts_and_shares().0).for_each(|(sum, count)| *sum += count);
+            assert_eq!(ours, counts, "{of}");
         }
         self.check_names();
         let ours = Maps::losses();
@@ -175,7 +177,6 @@ impl Kernel {
         let seed = self.seed;
         for (at, task) in self.all_tasks().enumerate() {
             let (ours, theirs) = (task.storage.by_cause, task.parts);
-            assert_eq!(task.storage.waits.total_ns, theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
             assert_eq!(ours.iter().sum::<u64>(), theirs.iter().sum::<u64>(), "schedule {seed}, task {at}");
             for cause in Cause::ALL.into_iter().filter(|cause| *cause != Cause::Unattributed) {
                 let (ours, theirs) = (ours[cause as usize], theirs[cause as usize]);

@@ -127,6 +127,7 @@ impl Kernel {
         let mut task = self.new_task(at, cgroup, cpu);
         (task.state, task.is_forked) = (State::Queued, true);
         (task.last_queued_ns, task.since_ns) = (self.clock_ns(cpu), Some(self.now_ns));
+        self.report(at);
         let old = core::mem::replace(&mut self.tasks[at], task);
         self.finished.push(old);
     }

@@ -8,7 +8,8 @@ use super::Kernel;
 use crate::{
     ByCause,
     segment::NO_CPU,
-    wire::{TaskStorage, serial},
+    waits::log,
+    wire::{Histogram, TaskStorage, serial},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -49,6 +50,8 @@ pub(super) struct Sim {
     pub(super) run_delay_ns: u64,
     pub(super) last_queued_ns: u64,
     pub(super) storage: Box<TaskStorage>,
+    /// The waits that a reader took from the log.
+    pub(super) reported: Histogram,
     // Data of the reference.
     /// The part of the current wait before the task moved to another cgroup; 0 when the kernel has added it to its sum.
     pub(super) ended_ns: u64,
@@ -100,6 +103,7 @@ impl Kernel {
             run_delay_ns: 0,
             last_queued_ns: 0,
             storage: self.create_storage(cgroup),
+            reported: Histogram::NONE,
             ended_ns: 0,
             since_ns: None,
             throttled_since_ns: None,
@@ -123,13 +127,20 @@ impl Kernel {
         }
     }
 
+    /// Takes the entries of a task's log, as a reader does.
+    pub(super) fn report(&mut self, at: usize) {
+        let task = &mut self.tasks[at];
+        let takes = (0..log::TAKES).map(|_| log::take(&mut task.storage)).filter(|entry| *entry != 0);
+        takes.for_each(|entry| log::add(&mut task.reported, entry));
+    }
+
     /// Creates the storage of a new task in the same way as the program at `task_newtask` (`create_storage`).
     fn create_storage(&self, cgroup: u64) -> Box<TaskStorage> {
         // SAFETY: the type contains only integers. The kernel's map is also filled with zeroes at first.
         let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
         storage.start.ran_on = NO_CPU;
         storage.serial = serial((self.tasks.len() + self.finished.len()) as u32 + 1, self.now_ns);
-        (storage.reported_serial, storage.cgroup_id) = (storage.serial, cgroup);
+        (storage.reported.serial, storage.cgroup_id) = (storage.serial, cgroup);
         storage
     }
 }
