@@ -91,9 +91,9 @@ pub fn hand_over_rest(
         // If two CPUs write at the same time, the smaller value may remain. The histogram includes the longer wait in any case.
         place.max_ns = longest_ns;
     }
-    let (is_moving, moved) = (moved.is_some(), moved.or_else(no_waits));
-    if let (Some(histogram), Some(moved)) = (histogram(task).or_else(no_waits), moved) {
-        add_waits(storage, histogram, place, moved, is_moving.into());
+    let to = if moved.is_some() { TO_PLACE | TO_HISTOGRAM } else { TO_PLACE };
+    if let (Some(histogram), Some(moved)) = (histogram(task).or_else(no_waits), moved.or_else(no_waits)) {
+        take_waits(storage, histogram, place, moved, to);
     }
     add_atomic(&mut place.complete, 1);
 }
@@ -118,73 +118,87 @@ fn hand_over_totals(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
     }
 }
 
+/// To which of its parameters [`take_waits`] adds the waits.
+const TO_PLACE: u64 = 1;
+pub const TO_HISTOGRAM: u64 = 2;
+
 struct Taken<'a> {
     storage: &'a mut TaskStorage,
     histogram: &'a mut Histogram,
     place: &'a mut Exited,
-    moved: &'a mut Histogram,
-    is_moving: u64,
+    into: &'a mut Histogram,
+    to: u64,
     /// The latest result of [`log::take`].
     latest: u64,
+    /// Not 0 if there were waits.
+    any: u64,
 }
 
-/// Takes the waits from a log and from a histogram. Adds them to the figures of exited tasks, and to `moved` if the task is moving. No
-/// pointer is null. The verifier checks this function once for all callers, because its parameters point to structures of known size.
+/// Takes the waits from the log and the histogram of a task. Adds them to the figures of exited tasks, or to another histogram, or to
+/// both. Returns 0 if there were none. No pointer is null. The verifier checks this function once for all callers, because its
+/// parameters point to structures of known size.
 #[unsafe(no_mangle)]
 #[inline(never)]
-extern "C" fn add_waits(
+pub extern "C" fn take_waits(
     storage: *mut TaskStorage,
     histogram: *mut Histogram,
     place: *mut Exited,
-    moved: *mut Histogram,
-    is_moving: u64,
+    into: *mut Histogram,
+    to: u64,
 ) -> u32 {
     // SAFETY: the callers pass references.
-    let pointers = unsafe { (storage.as_mut(), histogram.as_mut(), place.as_mut(), moved.as_mut()) };
-    let (Some(storage), Some(histogram), Some(place), Some(moved)) = pointers else { return 0 };
-    let mut taken = Taken { storage, histogram, place, moved, is_moving, latest: 0 };
+    let pointers = unsafe { (storage.as_mut(), histogram.as_mut(), place.as_mut(), into.as_mut()) };
+    let (Some(storage), Some(histogram), Some(place), Some(into)) = pointers else { return 0 };
+    let mut taken = Taken { storage, histogram, place, into, to, latest: 0, any: 0 };
     // Plain loops would be expensive to verify: the verifier would follow each iteration.
     // SAFETY: the kernel passes `taken` to the functions, which do not keep the pointer.
     unsafe {
-        bpf_loop(log::TAKES, add_entry as *mut c_void, (&raw mut taken).cast(), 0);
+        bpf_loop(log::TAKES, take_entry as *mut c_void, (&raw mut taken).cast(), 0);
+        // Otherwise the hook counts the entries at this moment, and the next reading takes the histogram.
         if taken.latest == 0 {
-            bpf_loop(ROWS as u32, add_row as *mut c_void, (&raw mut taken).cast(), 0);
+            bpf_loop(ROWS as u32, take_row as *mut c_void, (&raw mut taken).cast(), 0);
         }
     }
-    0
+    (taken.any != 0).into()
 }
 
-/// Moves the next entry of the log. Returns 1 to stop the loop.
-extern "C" fn add_entry(_: u32, taken: &mut Taken<'_>) -> u64 {
+/// Takes the next entry of the log. Returns 1 to stop the loop.
+extern "C" fn take_entry(_: u32, taken: &mut Taken<'_>) -> u64 {
     let entry = log::take(taken.storage);
     taken.latest = entry.into();
     if entry == 0 {
         return 1;
     }
     if entry != log::AGAIN {
-        log::add_entry_to_place(taken.place, entry);
-        if taken.is_moving != 0 {
-            log::add(taken.moved, entry);
+        taken.any = 1;
+        if taken.to & TO_PLACE != 0 {
+            log::add_entry_to_place(taken.place, entry);
+        }
+        if taken.to & TO_HISTOGRAM != 0 {
+            log::add(taken.into, entry);
         }
     }
     0
 }
 
-/// Moves one row of the histogram. Returns 1 to stop the loop.
-extern "C" fn add_row(row: u32, taken: &mut Taken<'_>) -> u64 {
+/// Takes one row of the histogram. Returns 1 to stop the loop.
+extern "C" fn take_row(row: u32, taken: &mut Taken<'_>) -> u64 {
     let row = row as usize;
-    let (Some(words), Some(moved)) = (taken.histogram.words(row), taken.moved.words(row)) else { return 1 };
-    for (pair, (word, moved)) in words.iter_mut().zip(moved).enumerate() {
+    let (Some(words), Some(into)) = (taken.histogram.words(row), taken.into.words(row)) else { return 1 };
+    for (pair, (word, into)) in words.iter_mut().zip(into).enumerate() {
         if get(word) == 0 {
             continue;
         }
         let counters = exchange(word, 0);
-        if taken.is_moving != 0 {
-            add_atomic(moved, counters);
+        taken.any = 1;
+        if taken.to & TO_HISTOGRAM != 0 {
+            *into += counters;
         }
-        let first = (row * COUNTERS_OF_ROW + 2 * pair) as u32;
-        log::add_to_place(taken.place, first, counters as u32);
-        log::add_to_place(taken.place, first + 1, (counters >> 32) as u32);
+        if taken.to & TO_PLACE != 0 {
+            let first = (row * COUNTERS_OF_ROW + 2 * pair) as u32;
+            log::add_to_place(taken.place, first, counters as u32);
+            log::add_to_place(taken.place, first + 1, (counters >> 32) as u32);
+        }
     }
     0
 }

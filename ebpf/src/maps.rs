@@ -24,7 +24,7 @@ use cgscope_ledger::{
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CHAIN_BYTES, CgroupEvent, CpuCounters,
         DEMAND_PLACES as DEMAND_PLACES_MAX, EXITED_CGROUPS, Exited, FOLLOWED, Face, HISTOGRAM_BYTES,
-        Histogram, ListRecord, Log, MOVED as MOVED_MAX, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES,
+        Histogram, ListRecord, MOVED as MOVED_MAX, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES,
         STACKS as PLACES_OF_STACKS, SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES, TaskRecord,
         TaskStorage, Totals, serial,
     },
@@ -78,8 +78,7 @@ maps! {
     NEW_STORAGE: Array[TaskStorage; 1] = new_storage();
     /// The initial storage of a task that switches in for the first time. Only the hook on this CPU fills this value.
     WOKEN_STORAGE: PerCpuArray[TaskStorage; 1] = woken_storage();
-    /// The entries of a log, and a histogram, which the reader has taken to report them. Only the reader uses these two values.
-    ENTRIES: Array[Log; 1] = entries();
+    /// The waits that the reader has taken to report them. Only the reader uses this value.
     UNREPORTED: Array[Histogram; 1] = unreported();
     /// The initial value of an entry in [`SLEEPERS`]. Only the reader uses this value and the next five.
     NEW_SLEEPER: Array[Sleeper; 1] = new_sleeper();
@@ -275,7 +274,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     let waited_ns = waits * run_delay_ns;
     (initial.waits.max_ns, initial.logged) = (waited_ns, waits as u32);
     initial.by_cause[Cause::Unattributed as usize] = waited_ns;
-    initial.log[0] = log::entry_of(bucket_of(run_delay_ns), Cause::Unattributed);
+    initial.log[0] = log::first(log::entry_of(bucket_of(run_delay_ns), Cause::Unattributed));
     if keeps_accounts() {
         accounts::was_blocked(task, &mut initial.blocked);
     }

@@ -4,35 +4,30 @@
 //! calls the iterator for the same task again. `reported` must contain exactly what user space received, so the free space is
 //! checked before anything is written.
 
-use core::ffi::c_void;
-
-use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     CAUSES, Cause, Loss, Stack,
-    cause::ROWS,
     host::Task as _,
     segment,
-    verifier::{exchange, get, set, wrapped},
-    waits::{self, log},
+    verifier::{get, set},
+    waits,
     wire::{
         AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_BASE_HISTOGRAM, HAS_HISTOGRAM,
-        HAS_LOG, HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT, LOGGED, Log, ON_CPU, ON_RQ, Placement,
-        Reported, SAME, SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord, TaskStorage, Totals,
-        UNCHANGED, Waits,
+        HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT, ON_CPU, ON_RQ, Placement, Reported, SAME,
+        SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord, TaskStorage, Totals, UNCHANGED, Waits,
     },
 };
 
 use crate::{
     accounts, chains, changes,
-    exits::count_unseen_arrival,
+    exits::{TO_HISTOGRAM, count_unseen_arrival, take_waits},
     host::Kernel,
     kernel::{
         EntryContext, SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates,
         keeps_accounts, select_born_before_ns,
     },
     maps::{
-        accounts_record, copy, create_sleeper, create_storage_at, entries, histogram, lost, make_place, mark,
-        moved, no_exited, no_waits, record, remove_moved, same_record, selected, sleeper, stack, storage,
+        accounts_record, copy, create_sleeper, create_storage_at, histogram, lost, make_place, mark, moved,
+        no_exited, no_waits, record, remove_moved, same_record, selected, sleeper, stack, storage,
         unreported, wake_for_reader,
     },
     moves,
@@ -44,7 +39,6 @@ pub const LONGEST: usize = size_of::<TaskRecord>()
     + size_of::<Placement>()
     + size_of::<AccountsRecord>()
     + size_of::<Stack>()
-    + size_of::<Log>()
     + 2 * size_of::<Histogram>();
 
 #[unsafe(no_mangle)]
@@ -232,7 +226,7 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     let Some(record) = record() else { return };
     begin(record);
     put_pending(task, storage, record);
-    take_waits(task, storage, record);
+    take_unreported(task, storage, record);
     what_is_reported(task, storage, record);
     put(task, storage.serial, storage.cgroup_id, record);
     record.last_queued_ns = waits::waits_since_ns(task, &waits);
@@ -257,11 +251,6 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         seq.write(&mut storage.placement);
     }
     write_accounts(seq, storage, record);
-    if get(&mut record.flags) & HAS_LOG != 0
-        && let Some(entries) = entries()
-    {
-        seq.write(entries);
-    }
     if get(&mut record.flags) & HAS_HISTOGRAM != 0
         && let Some(unreported) = unreported()
     {
@@ -300,65 +289,15 @@ fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskReco
     put_accounts(task, storage, record);
 }
 
-/// Takes the waits since the last report, and sets the flags of the record.
+/// Takes the waits since the last report, and sets the flag of the record if there are any.
 #[inline(never)]
-fn take_waits(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
-    let (Some(entries), Some(unreported)) = (entries(), unreported()) else { return };
+fn take_unreported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
+    let (Some(none), Some(waits), Some(place)) = (no_waits(), unreported(), no_exited()) else { return };
+    copy(none, waits);
     let Some(histogram) = histogram(task).or_else(no_waits) else { return };
-    entries.iter_mut().for_each(|entry| set(entry, 0));
-    let mut taken = Taken { storage, histogram, entries, unreported, entry: 0, any: 0, latest: 0 };
-    // SAFETY: the kernel passes `taken` to the functions, which do not keep the pointer.
-    unsafe {
-        bpf_loop(log::TAKES, take_entry as *mut c_void, (&raw mut taken).cast(), 0);
-        // Otherwise the hook counts the entries at this moment, and the next reading takes the histogram.
-        if taken.latest == 0 {
-            bpf_loop(ROWS as u32, take_row as *mut c_void, (&raw mut taken).cast(), 0);
-        }
-    }
-    if taken.entry != 0 {
-        has(record, HAS_LOG, size_of::<Log>());
-    }
-    if taken.any != 0 {
+    if take_waits(storage, histogram, place, waits, TO_HISTOGRAM) != 0 {
         has(record, HAS_HISTOGRAM, size_of::<Histogram>());
     }
-}
-
-struct Taken<'a> {
-    storage: &'a mut TaskStorage,
-    histogram: &'a mut Histogram,
-    entries: &'a mut Log,
-    unreported: &'a mut Histogram,
-    /// Number of entries that were taken.
-    entry: u64,
-    /// Not 0 if the histogram had waits.
-    any: u64,
-    /// The latest result of [`log::take`].
-    latest: u64,
-}
-
-/// Moves the next entry of the log. Returns 1 to stop the loop.
-extern "C" fn take_entry(_: u32, taken: &mut Taken<'_>) -> u64 {
-    let entry = if taken.entry < LOGGED as u64 { log::take(taken.storage) } else { 0 };
-    taken.latest = entry.into();
-    if entry > log::AGAIN {
-        set(wrapped(taken.entries, taken.entry), entry);
-        taken.entry += 1;
-    }
-    u64::from(entry == 0)
-}
-
-/// Moves one row of the histogram. Returns 1 to stop the loop.
-extern "C" fn take_row(row: u32, taken: &mut Taken<'_>) -> u64 {
-    let row = row as usize;
-    let (Some(words), Some(into)) = (taken.histogram.words(row), taken.unreported.words(row)) else {
-        return 1;
-    };
-    for (word, into) in words.iter_mut().zip(into) {
-        let counters = if get(word) == 0 { 0 } else { exchange(word, 0) };
-        set(into, counters);
-        taken.any |= counters;
-    }
-    0
 }
 
 #[inline(always)]

@@ -16,8 +16,8 @@ use cgscope_ledger::{
     pressure::Pressures,
     threads::{ThreadRecord, ThreadsConfig},
     wire::{
-        AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, ListRecord, Log, Marks,
-        Placement, Reported, SameRecord, StackCount, StackKey, TaskRecord,
+        AccountsRecord, Config, CpuCounters, Exited, ExitedRecord, Histogram, ListRecord, Marks, Placement,
+        Reported, SameRecord, StackCount, StackKey, TaskRecord,
     },
 };
 
@@ -162,7 +162,7 @@ macro_rules! plain {
 
 plain! {
     u64, Exited, ExitedRecord, SameRecord, ListRecord, TaskRecord, Reported, Placement, AccountsRecord,
-    Stack, Log, Histogram, StackKey, StackCount, Pairs, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
+    Stack, Histogram, StackKey, StackCount, Pairs, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
     ThreadsConfig, PairKey, PairSums, [u64; 8]
 }
 

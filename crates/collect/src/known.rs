@@ -7,8 +7,7 @@ use std::{
 
 use cgscope_ledger::{
     Cause,
-    waits::log,
-    wire::{self, AccountsRecord, FOLLOWED, Histogram, ON_CPU, ON_RQ, TaskRecord},
+    wire::{self, AccountsRecord, FOLLOWED, ON_CPU, ON_RQ, TaskRecord},
 };
 use cgscope_model::{BeforeMove, TaskReading, Totals, comm, follower::Followed, sum};
 
@@ -313,10 +312,8 @@ impl KnownTask {
         let (before, base) = (&self.reading, self.base.as_deref());
         let comm = if has_name(before, record) { before.comm.clone() } else { comm(&record.comm) };
         let mut hist = before.hist.clone();
-        if reported.log.is_some() || reported.histogram.is_some() {
-            let mut waits = reported.histogram.copied().unwrap_or(Histogram::NONE);
-            reported.log.iter().for_each(|log| log::add_all(&mut waits, log));
-            Arc::make_mut(&mut hist).add(&of_wire(&waits));
+        if let Some(waits) = reported.histogram {
+            Arc::make_mut(&mut hist).add(&of_wire(waits));
         }
         let raw = base.map_or(record.totals, |base| record.totals.since(&base.reported.totals));
         let totals = Totals::of(&raw, &hist);
@@ -424,7 +421,6 @@ mod tests {
             placement: None,
             accounts: None,
             stack: None,
-            log: None,
             histogram: None,
         })
     }

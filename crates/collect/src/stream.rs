@@ -6,8 +6,8 @@ use cgscope_ledger::{
     Loss, Stack,
     wire::{
         self, AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_BASE_HISTOGRAM, HAS_EXITED,
-        HAS_HISTOGRAM, HAS_LOG, HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Log, Placement, SAME,
-        SameRecord, TaskRecord,
+        HAS_HISTOGRAM, HAS_PLACEMENT, HAS_STACK, Histogram, LIST, ListRecord, Placement, SAME, SameRecord,
+        TaskRecord,
     },
 };
 use cgscope_model::Losses;
@@ -48,8 +48,7 @@ pub(crate) struct TaskReported<'a> {
     pub placement: Option<&'a Placement>,
     pub accounts: Option<&'a AccountsRecord>,
     pub stack: Option<&'a Stack>,
-    /// The waits since the last report are in both.
-    pub log: Option<&'a Log>,
+    /// The waits since the last report.
     pub histogram: Option<&'a Histogram>,
 }
 
@@ -101,7 +100,6 @@ fn task<'a>(bytes: &mut &'a [u8]) -> Option<TaskReported<'a>> {
         placement: if has(HAS_PLACEMENT) { Some(part(bytes)?) } else { None },
         accounts: if has(HAS_ACCOUNTS) { Some(part(bytes)?) } else { None },
         stack: if has(HAS_STACK) { Some(part(bytes)?) } else { None },
-        log: if has(HAS_LOG) { Some(part(bytes)?) } else { None },
         histogram: if has(HAS_HISTOGRAM) { Some(part(bytes)?) } else { None },
     })
 }
@@ -197,7 +195,6 @@ mod tests {
             | if_nth(5, HAS_ACCOUNTS)
             | if_nth(7, HAS_STACK)
             | if_nth(11, HAS_BASE)
-            | if_nth(17, HAS_LOG)
             | if_nth(19, HAS_BASE_HISTOGRAM)
     }
 
@@ -228,7 +225,6 @@ mod tests {
                 (HAS_PLACEMENT, size_of::<Placement>()),
                 (HAS_ACCOUNTS, size_of::<AccountsRecord>()),
                 (HAS_STACK, size_of::<Stack>()),
-                (HAS_LOG, size_of::<Log>()),
                 (HAS_HISTOGRAM, HISTOGRAM),
             ];
             for (flag, size) in parts {
@@ -258,7 +254,6 @@ mod tests {
                 assert_eq!(reported.placement.map(|placement| placement.ran_ns[1]), if_has(HAS_PLACEMENT));
                 assert_eq!(reported.accounts.map(|accounts| accounts.uncounted_ns), if_has(HAS_ACCOUNTS));
                 assert_eq!(reported.stack.map(|stack| stack[61]), if_has(HAS_STACK));
-                assert_eq!(reported.log.map(|log| log[15]), if_has(HAS_LOG).map(|word| word as u32));
                 for (histogram, flag) in
                     [(reported.base_histogram, HAS_BASE_HISTOGRAM), (reported.histogram, HAS_HISTOGRAM)]
                 {

@@ -24,6 +24,7 @@ crate::named! {
     /// The storage of a new task could not be created, because memory was short or the CPU was already creating another
     /// storage. If cgscope follows all tasks, the next reading creates the storage. If the task exits before that reading, its
     /// waits are in its cgroup's sum but in no histogram. If cgscope follows only selected tasks, this task is never followed.
+    /// Also counted if a task moves to another cgroup, and its waits since the last reading count only for its former cgroup.
     StorageNotCreated = "storage_not_created", false;
     /// A task exited in a cgroup that has no entry in the table of exited tasks, because the table is full. The task's waits
     /// count for its previous cgroup, or for the root.

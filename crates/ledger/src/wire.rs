@@ -302,8 +302,10 @@ impl Histogram {
         if row >= ROWS {
             return None;
         }
+        // Otherwise the compiler may compute the address before the check.
+        let first = opaque(row * COUNTERS_OF_ROW);
         // SAFETY: the counters of the row are within the array, and the histogram is aligned for words.
-        Some(unsafe { &mut *self.counters.as_mut_ptr().add(row * COUNTERS_OF_ROW).cast() })
+        Some(unsafe { &mut *self.counters.as_mut_ptr().add(first).cast() })
     }
 
     /// Returns the number of waits by bucket, and the shares by cell.
@@ -371,8 +373,7 @@ pub struct CpuCounters {
 
 /// The iterator's record of one task. In the stream, further parts follow the record in this order, if their flags are set: a
 /// [`Reported`] ([`HAS_BASE`]), a [`Histogram`] ([`HAS_BASE_HISTOGRAM`]), the [`Placement`] ([`HAS_PLACEMENT`]), the
-/// [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the [`Stack`] ([`HAS_STACK`]), the [`Log`] ([`HAS_LOG`]), a [`Histogram`]
-/// ([`HAS_HISTOGRAM`]).
+/// [`AccountsRecord`] ([`HAS_ACCOUNTS`]), the [`Stack`] ([`HAS_STACK`]), a [`Histogram`] ([`HAS_HISTOGRAM`]).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TaskRecord {
@@ -445,7 +446,7 @@ pub struct ListRecord {
 pub const LIST: u32 = 512;
 
 // Values of `TaskRecord::flags`.
-/// The waits since the last report that are in no log follow.
+/// The waits since the last report follow.
 pub const HAS_HISTOGRAM: u32 = 1;
 pub const ON_CPU: u32 = 2;
 /// The task is on a run queue (it runs or waits).
@@ -457,10 +458,8 @@ pub const HAS_STACK: u32 = 32;
 /// The task has moved to another cgroup since its last report. The figures at the latest move follow; they count for the former
 /// cgroups.
 pub const HAS_BASE: u32 = 64;
-/// The log has entries that were not reported yet.
-pub const HAS_LOG: u32 = 1024;
 /// The waits between the last report and the latest move follow.
-pub const HAS_BASE_HISTOGRAM: u32 = 2048;
+pub const HAS_BASE_HISTOGRAM: u32 = 1024;
 
 /// The value of the table of exited tasks. For each cgroup, it stores unreported figures, and figures that got no entry in a
 /// CPU's tables.

@@ -65,6 +65,12 @@ const fn lap(position: u32) -> u32 {
     ((position / LOGGED as u32) % IS_ENTRY) | IS_ENTRY
 }
 
+/// Adds the lap to the first entry of an empty log.
+#[inline(always)]
+pub const fn first(entry: u32) -> u32 {
+    entry | lap(0) << LAP
+}
+
 /// Appends an entry. The caller must hold the run queue lock of the task.
 #[inline(always)]
 pub fn append(storage: &mut TaskStorage, entry: u32) {
@@ -183,11 +189,6 @@ fn add_with(histogram: &mut Histogram, at: u32, n: u32, add: impl Fn(&mut u32, u
     }
 }
 
-/// Adds the entries that a reader has taken.
-pub fn add_all(histogram: &mut Histogram, taken: &Log) {
-    taken.iter().filter(|entry| **entry != 0).for_each(|entry| add(histogram, *entry));
-}
-
 /// Adds a number of waits or of shares to the figures of exited tasks. `at` is the number of the counter in a histogram.
 #[inline(always)]
 pub fn add_to_place(place: &mut Exited, at: u32, n: u32) {
@@ -294,6 +295,18 @@ mod tests {
             prop_assert_eq!(place.counts.to_vec(), expected.0.map(u64::from).to_vec());
             prop_assert_eq!(place.shares.to_vec(), expected.1.map(u64::from).to_vec());
         }
+    }
+
+    #[test]
+    fn the_first_entry_can_be_written_without_appending_it() {
+        // SAFETY: the type contains only integers.
+        let [mut ours, mut appended] =
+            [(); 2].map(|()| unsafe { Box::<TaskStorage>::new_zeroed().assume_init() });
+        let entry = entry_of(9, Cause::Unattributed);
+        (ours.log[0], ours.logged) = (first(entry), 1);
+        append(&mut appended, entry);
+        assert_eq!((ours.log, ours.logged), (appended.log, appended.logged));
+        assert_eq!((take(&mut ours), take(&mut ours)), (first(entry), 0));
     }
 
     #[test]
