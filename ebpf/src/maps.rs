@@ -199,8 +199,9 @@ pub fn make_histogram(task: Task) -> Option<&'static mut Histogram> {
         return found;
     }
     let made = HISTOGRAMS.get(task.pointer(), ptr::null_mut(), CREATE);
-    if made.is_some() {
-        take_memory(HISTOGRAM_BYTES);
+    match made {
+        Some(_) => take_memory(HISTOGRAM_BYTES),
+        None => lost(Loss::StorageNotCreated),
     }
     made
 }

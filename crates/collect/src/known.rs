@@ -152,6 +152,12 @@ impl Reading<'_> {
         self.next = 0;
     }
 
+    /// Keeps the tasks without a record, because the reading was cut short. If they were dropped, their waits would begin at 0 again:
+    /// the BPF side reports each wait only once.
+    pub(crate) fn keep_others(&mut self) {
+        self.visits_all = false;
+    }
+
     /// Returns the list from which there are more entries, and forgets it.
     pub(crate) fn more_from(&mut self) -> Option<u64> {
         self.more_from.take()
@@ -482,6 +488,20 @@ mod tests {
             HashSet::from([5]),
             "a reading of all tasks misses task 4: it has exited"
         );
+    }
+
+    #[test]
+    fn a_reading_that_was_cut_short_keeps_the_tasks_that_it_did_not_reach() {
+        let mut known = KnownTasks::default();
+        let records = [record(1, 5, 10), record(2, 5, 20)];
+        read(&mut known, true, &records.each_ref().map(reported));
+        let (nodes, places) = (BTreeMap::new(), NodePlaces::new(&BTreeMap::new()));
+        let mut reading = known.begin(Around { nodes: &nodes, places: &places, read_ns: 0 });
+        reading.visit_all();
+        reading.take(&reported(&records[0]));
+        reading.keep_others();
+        reading.end();
+        assert_eq!(known.readings().len(), 2);
     }
 
     #[test]

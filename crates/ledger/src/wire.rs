@@ -204,7 +204,7 @@ pub struct TaskStorage {
     pub start: Start,
     /// The latest waits, see [`crate::waits::log`].
     pub log: Log,
-    /// Up to this position, the entries of the log are counted or reported. Changed only by atomic exchanges.
+    /// Up to this position, the entries of the log are counted or reported. See [`crate::waits::log::count`] for who changes it.
     pub taken: u64,
     /// A lock. Not 0 while a program changes `reported`, `cgroup_id` and `serial`, or reads all of them. The lock is taken and
     /// released atomically.
@@ -250,6 +250,9 @@ pub const TASK_BYTES: u64 = (in_kernel(size_of::<TaskStorage>()) + OF_TASK + (3 
 
 /// Memory of a task's [`Histogram`], bytes.
 pub const HISTOGRAM_BYTES: u64 = in_kernel(size_of::<Histogram>()) as u64;
+
+// If one task in ten fills its log between two readings, a task takes at most 1.5 KiB of kernel memory on average.
+const _: () = assert!(in_kernel(size_of::<TaskStorage>()) + OF_TASK + HISTOGRAM_BYTES as usize / 10 <= 1536);
 
 /// Memory of a [`Chain`](crate::chains::Chain), bytes.
 pub const CHAIN_BYTES: u64 = in_kernel(size_of::<crate::chains::Chain>()) as u64;

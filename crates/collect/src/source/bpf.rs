@@ -231,7 +231,9 @@ impl BpfSource {
                     under_way.extend(stacks::under_way(task, kept));
                 }
             });
-            count_cut(end, losses)?;
+            if count_cut(end, losses)? == StreamEnd::CutShort {
+                reading.keep_others();
+            }
         }
         *clock_ns = (*clock_ns).max(reading.end());
         Ok(())

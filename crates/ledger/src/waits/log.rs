@@ -126,6 +126,7 @@ pub fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place
         }
     } else if let Some(place) = place {
         each(log, from, number, |entry| add_entry_to_place(place, entry));
+        add_atomic(&mut place.complete, 1);
     }
     // x86 makes earlier writes visible first.
     set(&mut storage.taken, next.into());
@@ -307,6 +308,20 @@ mod tests {
         append(&mut appended, entry);
         assert_eq!((ours.log, ours.logged), (appended.log, appended.logged));
         assert_eq!((take(&mut ours), take(&mut ours)), (first(entry), 0));
+    }
+
+    /// Without a new number in `complete`, no reading would report these waits.
+    #[test]
+    fn without_a_histogram_the_waits_count_for_the_cgroup_and_are_reported() {
+        // SAFETY: the type contains only integers.
+        let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
+        let mut place = Box::new(Exited::NONE);
+        (0..LOGGED).for_each(|_| append(&mut storage, entry_of(9, Cause::Kernel)));
+        count(&mut storage, None, Some(&mut place));
+        let whole = u64::from(WHOLE) * LOGGED as u64;
+        assert_eq!((place.counts[9], place.shares[cell_of(1, 3)]), (LOGGED as u64, whole));
+        assert!(!Exited::is_reported(place.complete, [0; 2]));
+        assert_eq!(take(&mut storage), 0);
     }
 
     #[test]
