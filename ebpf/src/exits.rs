@@ -11,7 +11,7 @@ use cgscope_ledger::{
     BLOCKED_STATES, CAUSES, Cause, Loss, bucket_of,
     cause::ROWS,
     host::Task as _,
-    verifier::{add_atomic, exchange, get},
+    verifier::{add_atomic, exchange, get, set},
     waits::log,
     wire::{Accounts, COUNTERS_OF_ROW, Exited, Histogram, TaskStorage, Totals},
 };
@@ -20,6 +20,7 @@ use crate::{
     chains, changes,
     kernel::{Task, born_after_ns, follow_all, keeps_accounts, root_cgroup_id},
     maps::{exited, histogram, lost, no_waits, remove_moved, sleeper, storage},
+    moves,
 };
 
 /// Adds the unreported figures of an exited task. This function is not inlined, because exits are rare compared with switches.
@@ -27,19 +28,34 @@ use crate::{
 pub fn report_exit(task: Task) {
     let Some(storage) = storage(task) else { return report_unfollowed_exit(task) };
     chains::flush_of(task);
-    if storage.is_handed_over != 0 {
+    if storage.is_handed_over == 0 {
+        changes::exited(task, storage);
+        exchange(&mut storage.is_handed_over, EXITED);
+        hand_over_exited(task, storage);
+    }
+}
+
+/// In [`TaskStorage::is_handed_over`]: the task has exited, and its figures are not added yet. If the reader holds the lock of the
+/// storage at the exit, it adds them when it has released the lock.
+pub const EXITED: u64 = 2;
+
+#[inline(never)]
+pub fn hand_over_exited(task: Task, storage: &mut TaskStorage) {
+    if !moves::try_lock(storage) {
         return;
     }
-    storage.is_handed_over = 1;
-    changes::exited(task, storage);
-    if let Some(place) = place_for(task, storage.cgroup_id) {
-        count_unseen_arrival(task, storage);
-        add_atomic(&mut place.tasks, 1);
-        hand_over_rest(task, storage, place, None);
+    if get(&mut storage.is_handed_over) == EXITED {
+        set(&mut storage.is_handed_over, 1);
+        if let Some(place) = place_for(task, storage.cgroup_id) {
+            count_unseen_arrival(task, storage);
+            add_atomic(&mut place.tasks, 1);
+            hand_over_rest(task, storage, place, None);
+        }
+        if storage.reported.serial != storage.serial {
+            remove_moved(storage.reported.serial);
+        }
     }
-    if storage.reported.serial != storage.serial {
-        remove_moved(storage.reported.serial);
-    }
+    moves::unlock(storage);
 }
 
 /// Adds the figures of a task that exits before the next reading and has no storage. For such a task, only the kernel's sums are

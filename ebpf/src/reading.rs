@@ -4,6 +4,9 @@
 //! calls the iterator for the same task again. `reported` must contain exactly what user space received, so the free space is
 //! checked before anything is written.
 
+use core::ffi::c_void;
+
+use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     CAUSES, Cause, Loss, Stack,
     host::Task as _,
@@ -19,7 +22,7 @@ use cgscope_ledger::{
 
 use crate::{
     accounts, chains, changes,
-    exits::{TO_HISTOGRAM, count_unseen_arrival, take_waits},
+    exits::{EXITED, TO_HISTOGRAM, count_unseen_arrival, hand_over_exited, take_waits},
     host::Kernel,
     kernel::{
         EntryContext, SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates,
@@ -101,11 +104,17 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
 #[inline(always)]
 pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     lock(storage);
-    changes::begin_report(task, storage);
-    storage.face = task.face();
-    settle_in(task, storage);
-    emit(seq, task, storage);
+    // Otherwise its figures already count for its cgroup.
+    if get(&mut storage.is_handed_over) == 0 {
+        changes::begin_report(task, storage);
+        storage.face = task.face();
+        settle_in(task, storage);
+        emit(seq, task, storage);
+    }
     moves::unlock(storage);
+    if get(&mut storage.is_handed_over) == EXITED {
+        hand_over_exited(task, storage);
+    }
 }
 
 /// Returns whether a task has not changed since its last report. A task that was active at its last report counts as changed.
@@ -140,16 +149,34 @@ fn emit_asleep(seq: SeqFile, task: Task) {
 // If the longest record might not fit, then two of these entries certainly do not fit.
 const _: () = assert!(2 * size_of::<Exited>() > LONGEST);
 
-/// Maximum number of attempts to lock a storage. A move holds the lock for some microseconds. The hook never waits for the lock.
-const LOCK_TRIES: usize = 16;
+/// Maximum number of attempts to lock a storage, about 100 us. A move holds the lock for some microseconds. The hook never waits for
+/// the lock.
+const LOCK_TRIES: u32 = 4096;
 
 /// Locks a storage. If another program holds the lock for too long, counts a loss, and the reading continues without the lock.
 /// The function returns nothing, because the verifier would follow each result as a separate code path.
 #[inline(never)]
 fn lock(storage: &mut TaskStorage) {
-    if !(0..LOCK_TRIES).any(|_| moves::try_lock(storage)) {
+    if moves::try_lock(storage) {
+        return;
+    }
+    let mut locking = Locking { storage, has_lock: 0 };
+    // SAFETY: the kernel passes `locking` to the function, which does not keep the pointer.
+    unsafe { bpf_loop(LOCK_TRIES, try_again as *mut c_void, (&raw mut locking).cast(), 0) };
+    if locking.has_lock == 0 {
         lost(Loss::ReadingOvertaken);
     }
+}
+
+struct Locking<'a> {
+    storage: &'a mut TaskStorage,
+    has_lock: u64,
+}
+
+/// Returns 1 to stop the loop.
+extern "C" fn try_again(_: u32, locking: &mut Locking<'_>) -> u64 {
+    locking.has_lock = moves::try_lock(locking.storage).into();
+    locking.has_lock
 }
 
 /// Detects a move that no program has seen: the process of this thread has moved, and the thread has not switched in since.
@@ -255,10 +282,6 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
         && let Some(unreported) = unreported()
     {
         seq.write(unreported);
-    }
-    if get(&mut storage.is_handed_over) != 0 {
-        // The task exited during this reading.
-        lost(Loss::ReadingOvertaken);
     }
 }
 

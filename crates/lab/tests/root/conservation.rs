@@ -53,7 +53,7 @@ fn assert_hardly_lost(losses: &Losses) {
             Loss::StorageNotCreated => 50,
             // Each task without storage can switch several times.
             Loss::SwitchWithoutStorage => 500,
-            // This loss counts tasks that exit while the collector reads them. It is rare, except on a slow machine.
+            // Two programs need the same task at the same time. It is rare, except on a slow machine.
             Loss::ReadingOvertaken if is_emulated() => 20,
             _ if loss.leaves_result_whole() => u64::MAX,
             _ => 0,
