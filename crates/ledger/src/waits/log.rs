@@ -134,6 +134,11 @@ pub fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place
 
 #[inline(always)]
 fn each(log: &mut Log, from: u32, number: u32, mut add: impl FnMut(u32)) {
+    if number == LOGGED as u32 {
+        // Usually no reader has taken any entry. Without an index, this takes half as many instructions.
+        log.iter_mut().for_each(|entry| add(get(entry)));
+        return;
+    }
     for at in 0..LOGGED as u32 {
         // A negative number is large here.
         if at >= number || number > LOGGED as u32 {
@@ -166,20 +171,31 @@ pub const AGAIN: u32 = 1;
 /// How often to call [`take`] to empty a log, or until the hook has counted the entries, which takes some 100 ns.
 pub const TAKES: u32 = 2 * LOGGED as u32;
 
+/// Returns the number of the counter that counts the wait, the number of the counter of the column, and what to add to it.
+#[inline(always)]
+const fn parts(entry: u32) -> (u32, u32, u32) {
+    let column = entry >> COLUMN & ((1 << (SHARE - COLUMN)) - 1);
+    (entry & ((1 << COLUMN) - 1), column, entry >> SHARE & ((1 << (LAP - SHARE)) - 1))
+}
+
 /// Calls `add` with the number of each counter that the entry changes, and the number to add.
 #[inline(always)]
 fn changes(entry: u32, mut add: impl FnMut(u32, u32)) {
-    let share = entry >> SHARE & ((1 << (LAP - SHARE)) - 1);
-    add(entry & ((1 << COLUMN) - 1), 1);
+    let (counter, column, share) = parts(entry);
+    add(counter, 1);
     if share != 0 {
-        add(entry >> COLUMN & ((1 << (SHARE - COLUMN)) - 1), share);
+        add(column, share);
     }
 }
 
-/// Adds an entry to a histogram, which no other program uses.
+/// Adds an entry to a histogram, which no other program uses. Without the check whether there is a share, the verifier follows fewer
+/// code paths.
 #[inline(always)]
 pub fn add(histogram: &mut Histogram, entry: u32) {
-    changes(entry, |at, n| add_with(histogram, at, n, |counter, n| *counter = counter.wrapping_add(n)));
+    let (counter, column, share) = parts(entry);
+    for (at, n) in [(counter, 1), (column, share)] {
+        add_with(histogram, at, n, |counter, n| *counter = counter.wrapping_add(n));
+    }
 }
 
 #[inline(always)]
