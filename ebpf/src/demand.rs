@@ -29,7 +29,8 @@ pub fn left(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: bo
 #[inline(never)]
 fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u64) {
     if let Some(storage) = storage(prev) {
-        demand::left::<Kernel>(&mut storage.position_ns, cpu, clock_ns, is_blocked != 0);
+        let position_ns = &mut storage.position_ns;
+        demand::left::<Kernel>(position_ns, &mut ring.running, cpu, clock_ns, is_blocked != 0);
     }
     set(&mut ring.running.place, 0);
 }
@@ -37,43 +38,39 @@ fn count_run(prev: Task, ring: &mut Ring, cpu: u32, clock_ns: u64, is_blocked: u
 /// Computes when the wait of `next` began. Call this function before the ledger records the wait: when `next` switches in, or
 /// when the hook finds that it has.
 #[inline(always)]
-pub fn ends_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+pub fn ends_wait(next: Task, storage: &mut TaskStorage, ring: &mut Ring, clock_ns: u64) {
     if counts_demand() {
         let turn = demand_turn();
         if turn != 0 {
-            find_wait(next, storage, cpu, clock_ns, turn);
+            find_wait(next, storage, ring, clock_ns, turn);
         }
     }
 }
 
 #[inline(never)]
-fn find_wait(next: Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64, turn: u32) {
+fn find_wait(next: Task, storage: &mut TaskStorage, ring: &mut Ring, clock_ns: u64, turn: u32) {
     if get(&mut storage.quota.turn) != turn {
         find_place(next, storage, turn);
     }
     if get(&mut storage.quota.place) != 0 {
-        demand::ends_wait::<Kernel>(
-            next,
-            storage.waits.expected_run_delay_ns,
-            &storage.by_cause,
-            cpu,
-            clock_ns,
-        );
+        let expected_run_delay_ns = storage.waits.expected_run_delay_ns;
+        demand::ends_wait(next, expected_run_delay_ns, &storage.by_cause, &mut ring.running, clock_ns);
     }
 }
 
 /// Counts the wait of the task, if a quota applies to the task.
 #[inline(always)]
-pub fn arrived(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+pub fn arrived(storage: &mut TaskStorage, ring: &mut Ring, cpu: u32, clock_ns: u64) {
     if counts_demand() && get(&mut storage.quota.place) != 0 {
-        count_wait(storage, cpu, clock_ns);
+        count_wait(storage, ring, cpu, clock_ns);
     }
 }
 
 #[inline(never)]
-fn count_wait(storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+fn count_wait(storage: &mut TaskStorage, ring: &mut Ring, cpu: u32, clock_ns: u64) {
     let place = get(&mut storage.quota.place);
-    demand::arrived::<Kernel>(&storage.by_cause, place, &mut storage.position_ns, cpu, clock_ns);
+    let (by_cause, position_ns) = (&storage.by_cause, &mut storage.position_ns);
+    demand::arrived::<Kernel>(by_cause, place, position_ns, &mut ring.running, cpu, clock_ns);
 }
 
 #[inline(never)]

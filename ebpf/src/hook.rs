@@ -38,7 +38,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     history::settle(ring, prev, queue);
     if get(&mut ring.is_late) != 0 {
         set(&mut ring.is_late, 0);
-        arrived_late(prev, queue);
+        arrived_late(prev, ring, queue);
     }
     let state = prev.state();
     if state != 0 {
@@ -68,9 +68,9 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
             if keeps_accounts() {
                 accounts::woke(next, storage, clock_ns, true);
             }
-            demand::ends_wait(next, storage, queue.cpu(), clock_ns);
+            demand::ends_wait(next, storage, ring, clock_ns);
             waits::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
-            demand::arrived(storage, queue.cpu(), clock_ns);
+            demand::arrived(storage, ring, queue.cpu(), clock_ns);
             chains::arrived(next, storage, clock_ns, false);
             segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
             if has_nodes() && storage.start.ran_on != queue.cpu() {
@@ -159,7 +159,7 @@ fn wake_or_count(next: Task, ring: &mut Ring) {
 /// Records a late wait, which ended when `prev` switched in: the hook did not see that switch, or could not create the storage
 /// then.
 #[inline(never)]
-fn arrived_late(prev: Task, queue: RunQueue) {
+fn arrived_late(prev: Task, ring: &mut Ring, queue: RunQueue) {
     wake(prev);
     let Some(storage) = storage(prev) else {
         // A task that has neither a storage nor an entry in `SLEEPERS` is not followed.
@@ -172,9 +172,9 @@ fn arrived_late(prev: Task, queue: RunQueue) {
     if keeps_accounts() {
         accounts::woke(prev, storage, arrived_ns, false);
     }
-    demand::ends_wait(prev, storage, queue.cpu(), arrived_ns);
+    demand::ends_wait(prev, storage, ring, arrived_ns);
     waits::arrived_unseen::<Kernel>(prev, storage, queue.cpu(), arrived_ns);
-    demand::arrived(storage, queue.cpu(), arrived_ns);
+    demand::arrived(storage, ring, queue.cpu(), arrived_ns);
     chains::arrived(prev, storage, arrived_ns, true);
     segment::run::<Kernel>(prev, &mut storage.start, queue.cpu(), queue.clock_ns());
     if get(&mut storage.has_changed) == UNCHANGED {

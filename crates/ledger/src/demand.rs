@@ -135,18 +135,17 @@ pub trait DemandHost: Host {
 /// Computes when the wait of the task `next`, which ends now, began. Call this function before the ledger records the wait, and
 /// pass the current [`Waits::expected_run_delay_ns`](crate::wire::Waits::expected_run_delay_ns).
 #[inline(always)]
-pub fn ends_wait<H: DemandHost>(
+pub fn ends_wait(
     next: impl Task,
     expected_run_delay_ns: u64,
     by_cause: &ByCause,
-    cpu: u32,
+    running: &mut Running,
     clock_ns: u64,
 ) {
     let elsewhere_ns = next.run_delay_ns().wrapping_sub(expected_run_delay_ns);
     let (queued_ns, elsewhere_ns) = without_ended(next.last_queued_ns(), elsewhere_ns);
     let here_ns = if queued_ns == 0 { 0 } else { clock_ns.saturating_sub(queued_ns) };
     let elsewhere_ns = if (elsewhere_ns as i64) < 0 { 0 } else { elsewhere_ns };
-    let Some(running) = H::running(cpu) else { return };
     set(&mut running.ready_ns, clock_ns.saturating_sub(here_ns).saturating_sub(elsewhere_ns));
     set(&mut running.limited_ns, by_cause[Cause::Throttled as usize]);
 }
@@ -157,10 +156,10 @@ pub fn arrived<H: DemandHost>(
     by_cause: &ByCause,
     place: u32,
     position_ns: &mut u64,
+    running: &mut Running,
     cpu: u32,
     clock_ns: u64,
 ) {
-    let Some(running) = H::running(cpu) else { return };
     let before_ns = get(&mut running.limited_ns);
     set(&mut running.limited_ns, by_cause[Cause::Throttled as usize].wrapping_sub(before_ns));
     set(&mut running.place, place.into());
@@ -176,10 +175,11 @@ pub fn count_wait<H: DemandHost>(cpu: u32, clock_ns: u64) {
     let (place, ready_ns) = (get(&mut running.place), get(&mut running.ready_ns));
     // Throttled time is at the start of a wait, see `split`.
     let free_ns = ready_ns.wrapping_add(get(&mut running.limited_ns)).min(clock_ns);
-    let Some(shift) = H::slots(place).map(|slots| get(&mut slots.shift)) else {
+    let Some(slots) = H::slots(place) else {
         set(&mut running.place, 0);
         return;
     };
+    let shift = get(&mut slots.shift);
     set(&mut running.since_ns, clock_ns);
     let mut position_ns = get(&mut running.position_ns);
     if position_ns == 0 {
@@ -187,15 +187,21 @@ pub fn count_wait<H: DemandHost>(cpu: u32, clock_ns: u64) {
     }
     let latest_ns = position_ns.max(clock_ns.saturating_sub(LONGEST_LAG << (shift & 63)));
     set(&mut running.position_ns, latest_ns);
-    spread::<H>(cpu, place, Amount::Throttled, ready_ns, free_ns);
-    spread::<H>(cpu, place, Amount::Waited, free_ns, clock_ns);
-    spread::<H>(cpu, place, Amount::Presumed, position_ns, latest_ns);
+    let mut spread = |amount, from_ns, to_ns| spread::<H>(cpu, running, slots, amount, from_ns, to_ns);
+    spread(Amount::Throttled, ready_ns, free_ns);
+    spread(Amount::Waited, free_ns, clock_ns);
+    spread(Amount::Presumed, position_ns, latest_ns);
 }
 
 /// Counts the run of the task that switches out.
 #[inline(always)]
-pub fn left<H: DemandHost>(position_ns: &mut u64, cpu: u32, clock_ns: u64, is_blocked: bool) {
-    let Some(running) = H::running(cpu) else { return };
+pub fn left<H: DemandHost>(
+    position_ns: &mut u64,
+    running: &mut Running,
+    cpu: u32,
+    clock_ns: u64,
+    is_blocked: bool,
+) {
     if get(&mut running.place) != UNSEEN {
         H::count_demand_run(cpu, clock_ns);
         set(position_ns, get(&mut running.position_ns));
@@ -213,14 +219,21 @@ pub fn count_run<H: DemandHost>(cpu: u32, clock_ns: u64) {
     let position_ns = get(&mut running.position_ns);
     let end_ns = position_ns + clock_ns.saturating_sub(since_ns);
     set(&mut running.position_ns, end_ns);
-    spread::<H>(cpu, place, Amount::Ran, since_ns, clock_ns);
-    spread::<H>(cpu, place, Amount::Wanted, position_ns, end_ns);
+    let Some(slots) = H::slots(place) else { return };
+    spread::<H>(cpu, running, slots, Amount::Ran, since_ns, clock_ns);
+    spread::<H>(cpu, running, slots, Amount::Wanted, position_ns, end_ns);
 }
 
 /// Adds the time from `from_ns` to `to_ns` to each slot that overlaps it.
 #[inline(always)]
-fn spread<H: DemandHost>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_ns: u64) {
-    let Some(slots) = H::slots(place) else { return };
+fn spread<H: DemandHost>(
+    cpu: u32,
+    running: &mut Running,
+    slots: &mut Slots,
+    amount: Amount,
+    from_ns: u64,
+    to_ns: u64,
+) {
     let shift = get(&mut slots.shift) & 63;
     if from_ns >= to_ns {
         return;
@@ -229,7 +242,7 @@ fn spread<H: DemandHost>(cpu: u32, place: u64, amount: Amount, from_ns: u64, to_
         slots.add(to_ns >> shift, amount as u64, to_ns - from_ns);
         return;
     }
-    let Some(running) = H::running(cpu) else { return };
+    let place = get(&mut running.place);
     let spread = &mut running.spread;
     set(&mut spread.place, place);
     set(&mut spread.amount, amount as u64);

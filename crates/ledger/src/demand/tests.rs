@@ -92,10 +92,13 @@ impl Sim {
     /// Reports the switch in to the hook, now or at the next switch.
     fn arrive(&mut self, cpu: u32) {
         let facts = Facts::waiting(self.run_delay_ns, self.queued_ns);
-        ends_wait::<Simulated>(facts, self.waits.expected_run_delay_ns, &self.by_cause, cpu, self.begin_ns);
+        let running = Simulated::running(cpu).expect("a ring");
+        let (expected_ns, at_ns) = (self.waits.expected_run_delay_ns, self.begin_ns);
+        ends_wait(facts, expected_ns, &self.by_cause, running, at_ns);
         // Like the ledger, add the throttled time.
         self.by_cause[Cause::Throttled as usize] += self.limited_ns;
-        arrived::<Simulated>(&self.by_cause, self.quota.place, &mut self.position_ns, cpu, self.begin_ns);
+        let (place, position_ns) = (self.quota.place, &mut self.position_ns);
+        arrived::<Simulated>(&self.by_cause, place, position_ns, running, cpu, at_ns);
     }
 
     fn switch_out(&mut self, now: u64, is_blocked: bool) {
@@ -108,7 +111,8 @@ impl Sim {
             }
             Seen::Never => Simulated::ring(cpu).expect("a ring").running.place = UNSEEN,
         }
-        left::<Simulated>(&mut self.position_ns, cpu, now, is_blocked);
+        let running = Simulated::running(cpu).expect("a ring");
+        left::<Simulated>(&mut self.position_ns, running, cpu, now, is_blocked);
         self.runs.push(Run {
             ready_ns: self.ready_ns,
             begin_ns: self.begin_ns,
