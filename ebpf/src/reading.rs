@@ -149,8 +149,8 @@ fn emit_asleep(seq: SeqFile, task: Task) {
 // If the longest record might not fit, then two of these entries certainly do not fit.
 const _: () = assert!(2 * size_of::<Exited>() > LONGEST);
 
-/// Maximum number of attempts to lock a storage, about 100 us. A move holds the lock for some microseconds. The hook never waits for
-/// the lock.
+/// Maximum number of attempts to lock a storage. A move holds the lock for some microseconds, and these attempts take at least
+/// ten times as long. The hook never waits for the lock.
 const LOCK_TRIES: u32 = 4096;
 
 /// Locks a storage. If another program holds the lock for too long, counts a loss, and the reading continues without the lock.

@@ -31,8 +31,8 @@ crate::named! {
     ExitedInOtherCgroup = "exited_in_other_cgroup", false;
     /// The waits of an exited task could not be added to any cgroup. Only the number of such tasks is known.
     ExitedNotCounted = "exited_not_counted", false;
-    /// A task moved to another cgroup during its reading, and this took over 100 us. Its figures since the last reading may be
-    /// counted twice.
+    /// A task moved to another cgroup during its reading, and this took longer than a reading waits. Its figures since the last
+    /// reading may be counted twice.
     ReadingOvertaken = "reading_overtaken", false;
     /// A CPU's table of culprits was full, and the waiting cgroup has no entry in the table of exited tasks, which is full
     /// too. Causes are complete, but the times of the culprits may sum to less than their cause.

@@ -223,7 +223,8 @@ pub struct TaskStorage {
     pub blocked: Blocked,
     /// See [`serial`]. It changes whenever the task moves to another cgroup ([`next_serial`]).
     pub serial: u64,
-    /// Not 0 if the task has exited. 1: its unreported figures are already added to its cgroup.
+    /// Not 0 if the task has exited. 1: its unreported figures are already added to its cgroup. 2: the program that holds the
+    /// lock adds them.
     pub is_handed_over: u64,
     /// The properties that the reader last reported.
     pub face: Face,

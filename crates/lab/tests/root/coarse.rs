@@ -179,8 +179,8 @@ fn one_loop_at_half_a_cpu_is_throttled_for_as_long_as_cpu_stat_says() {
 fn a_quota_that_ran_out_is_also_a_finding_in_the_coarse_mode() {
     let limited = Cgroup::new("coarse-finding");
     limited.limit(25_000, 100_000);
-    // Without priority, ten loops of other programs would keep the cgroup below its quota. Even with it, a busy hypervisor can. So
-    // there are more loops than needed, which wait for each other.
+    // Without priority, ten loops of other programs would keep the cgroup below its quota. There are
+    // more loops than needed, so that they wait for each other even if the cgroup gets less than its quota.
     limited.favour();
     let (_load, _out) = Load::workload(&["burn", "6", "30"], Some(&limited));
     let output = run(&["hist", "--mode", "coarse", "--json", "--cgroup", &limited.name, "3", "1"]);
