@@ -28,7 +28,8 @@ use cgscope_ledger::{
 use crate::{
     accounts, history,
     kernel::{Context, Task, context, is_shared, keeps_chains, mode_of_file},
-    maps::{lost, lost_times, ring, storage},
+    maps::{lost, lost_times, ring},
+    slots::storage,
     task_storage::TaskStorageMap,
 };
 

@@ -19,8 +19,9 @@ use cgscope_ledger::{
 
 use crate::{
     kernel::{RunQueue, SeqFile, Task, TaskContext, readers_list},
-    maps::{incomplete, list, list_record, storage, turn},
+    maps::{incomplete, list, list_record, turn},
     reading::{LONGEST, emit_same, report},
+    slots::storage,
 };
 
 /// Adds `next` to a list, because it switches in for the first time since its last report. This function is not inlined, because
@@ -159,7 +160,7 @@ fn report_if_listed(seq: SeqFile, task: Task, place: u32) {
 /// Marks a task as reported. If the task is active, it will also be reported by the next reading. If the task switches in between
 /// the two exchanges, their order ensures that the hook's mark is not lost.
 #[inline(always)]
-pub fn begin_report(task: Task, storage: &mut TaskStorage) {
+pub fn begin_report(task: Task<false>, storage: &mut TaskStorage) {
     let was = exchange_half(&mut storage.has_changed, UNCHANGED);
     if task.is_active() {
         exchange_half(&mut storage.has_changed, ACTIVE);

@@ -10,7 +10,8 @@ use cgscope_ledger::{
 use crate::{
     host::{Kernel, exported},
     kernel::{Task, cgroup_above, cgroup_id_at, cgroup_of, counts_demand, inlined},
-    maps::{self, demand_place, demand_turn, storage},
+    maps::{self, demand_place, demand_turn},
+    slots::storage,
 };
 
 /// Maximum number of levels that are searched for a quota: the task's own cgroup and its ancestors.
@@ -101,7 +102,7 @@ pub fn moved(storage: &mut TaskStorage) {
     set(&mut storage.quota.turn, 0);
 }
 
-impl<const CHARGES: bool> DemandHost for Kernel<CHARGES> {
+impl<const CHARGES: bool, const IS_TRUSTED: bool> DemandHost for Kernel<CHARGES, IS_TRUSTED> {
     inlined! {
         fn running(cpu: u32) -> Option<&'static mut Running> { maps::ring(cpu).map(|ring| &mut ring.running) }
         fn slots(place: u64) -> Option<&'static mut Slots> { maps::demand(place as u32) }

@@ -18,9 +18,11 @@ use cgscope_ledger::{
 
 use crate::{
     chains, changes,
+    host::exported,
     kernel::{Task, born_after_ns, follow_all, keeps_accounts, root_cgroup_id},
-    maps::{exited, histogram, lost, no_waits, remove_moved, sleeper, storage},
+    maps::{exited, histogram, lost, no_waits, remove_moved, sleeper},
     moves,
+    slots::storage,
 };
 
 /// Adds the unreported figures of an exited task. This function is not inlined, because exits are rare compared with switches.
@@ -31,7 +33,9 @@ pub fn report_exit(task: Task) {
     if storage.is_handed_over == 0 {
         changes::exited(task, storage);
         exchange(&mut storage.is_handed_over, EXITED);
-        hand_over_exited(task, storage);
+        if let Some(histogram) = histogram(task).or_else(no_waits) {
+            hand_over_exited(storage, histogram);
+        }
     }
 }
 
@@ -39,23 +43,29 @@ pub fn report_exit(task: Task) {
 /// storage at the exit, it adds them when it has released the lock.
 pub const EXITED: u64 = 2;
 
-#[inline(never)]
-pub fn hand_over_exited(task: Task, storage: &mut TaskStorage) {
-    if !moves::try_lock(storage) {
+exported! {
+    /// Adds the figures of an exited task, unless this is done, or the storage is locked. `histogram` is that of the task, or
+    /// [`no_waits`].
+    pub fn hand_over_exited([storage: TaskStorage], [histogram: Histogram]) = if moves::try_lock(storage) {
+        add_exited(Task::of(storage), storage, histogram);
+        moves::unlock(storage);
+    };
+}
+
+#[inline(always)]
+fn add_exited(task: Task<false>, storage: &mut TaskStorage, histogram: &mut Histogram) {
+    if get(&mut storage.is_handed_over) != EXITED {
         return;
     }
-    if get(&mut storage.is_handed_over) == EXITED {
-        set(&mut storage.is_handed_over, 1);
-        if let Some(place) = place_for(task, storage.cgroup_id) {
-            count_unseen_arrival(task, storage);
-            add_atomic(&mut place.tasks, 1);
-            hand_over_rest(task, storage, place, None);
-        }
-        if storage.reported.serial != storage.serial {
-            remove_moved(storage.reported.serial);
-        }
+    set(&mut storage.is_handed_over, 1);
+    if let Some(place) = place_for(task, storage.cgroup_id) {
+        count_unseen_arrival(task, storage);
+        add_atomic(&mut place.tasks, 1);
+        hand_over_rest(task, storage, histogram, place, None);
     }
-    moves::unlock(storage);
+    if storage.reported.serial != storage.serial {
+        remove_moved(storage.reported.serial);
+    }
 }
 
 /// Adds the figures of a task that exits before the next reading and has no storage. For such a task, only the kernel's sums are
@@ -82,7 +92,7 @@ fn report_unfollowed_exit(task: Task) {
 
 /// Returns the first entry that exists: for the task's cgroup, for the cgroup `otherwise`, or for the root.
 #[inline(always)]
-fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
+fn place_for<const IS_TRUSTED: bool>(task: Task<IS_TRUSTED>, otherwise: u64) -> Option<&'static mut Exited> {
     let place = exited(task.cgroup_id_rarely()).or_else(|| {
         lost(Loss::ExitedInOtherCgroup);
         exited(otherwise).or_else(|| exited(root_cgroup_id()))
@@ -96,8 +106,9 @@ fn place_for(task: Task, otherwise: u64) -> Option<&'static mut Exited> {
 /// Adds the unreported figures to the cgroup's entry, and marks them as reported. If the task moves, adds its waits to `moved`, too.
 #[inline(always)]
 pub fn hand_over_rest(
-    task: Task,
+    task: Task<false>,
     storage: &mut TaskStorage,
+    histogram: &mut Histogram,
     place: &mut Exited,
     moved: Option<&'static mut Histogram>,
 ) {
@@ -108,7 +119,7 @@ pub fn hand_over_rest(
         place.max_ns = longest_ns;
     }
     let to = if moved.is_some() { TO_PLACE | TO_HISTOGRAM } else { TO_PLACE };
-    if let (Some(histogram), Some(moved)) = (histogram(task).or_else(no_waits), moved.or_else(no_waits)) {
+    if let Some(moved) = moved.or_else(no_waits) {
         take_waits(storage, histogram, place, moved, to);
     }
     add_atomic(&mut place.complete, 1);
@@ -116,7 +127,7 @@ pub fn hand_over_rest(
 
 /// This function is not inlined, so that its stack is free again when the waits are added.
 #[inline(never)]
-fn hand_over_totals(task: Task, storage: &mut TaskStorage, place: &mut Exited) {
+fn hand_over_totals(task: Task<false>, storage: &mut TaskStorage, place: &mut Exited) {
     // If the task moves, the sum includes the wait that ends with this switch, which the kernel adds only after the hook. The sum is
     // at least the reported sum, which may include the first part of an unfinished wait.
     let run_delay_ns = storage.waits.expected_run_delay_ns.max(storage.reported.totals.run_delay_ns);
@@ -150,22 +161,15 @@ struct Taken<'a> {
     any: u64,
 }
 
-/// Takes the waits from the log and the histogram of a task. Adds them to the figures of exited tasks, or to another histogram, or to
-/// both. Returns 0 if there were none. No pointer is null. The verifier checks this function once for all callers, because its
-/// parameters point to structures of known size.
-#[unsafe(no_mangle)]
-#[inline(never)]
-pub extern "C" fn take_waits(
-    storage: *mut TaskStorage,
-    histogram: *mut Histogram,
-    place: *mut Exited,
-    into: *mut Histogram,
-    to: u64,
-) -> u32 {
-    // SAFETY: the callers pass references.
-    let pointers = unsafe { (storage.as_mut(), histogram.as_mut(), place.as_mut(), into.as_mut()) };
-    let (Some(storage), Some(histogram), Some(place), Some(into)) = pointers else { return 0 };
-    let mut taken = Taken { storage, histogram, place, into, to, latest: 0, any: 0 };
+exported! {
+    /// Takes the waits from the log and the histogram of a task. Adds them to the figures of exited tasks, or to another histogram, or
+    /// to both. Returns 0 if there were none.
+    pub fn take_waits([storage: TaskStorage], [histogram: Histogram], [place: Exited], [into: Histogram], to: u64) -> u32 =
+        take_all(Taken { storage, histogram, place, into, to, latest: 0, any: 0 });
+}
+
+#[inline(always)]
+fn take_all(mut taken: Taken<'_>) -> u32 {
     // Plain loops would be expensive to verify: the verifier would follow each iteration.
     // SAFETY: the kernel passes `taken` to the functions, which do not keep the pointer.
     unsafe {
@@ -243,7 +247,7 @@ fn add_time(sum: &mut u64, now: u64, reported: &mut u64) {
 /// CPU, or when that process switches out. Usually such a wait is counted when the hook next sees the task switch in. If the hook
 /// sees no further switch in, this function counts the wait.
 #[inline(always)]
-pub fn count_unseen_arrival(task: Task, storage: &mut TaskStorage) {
+pub fn count_unseen_arrival<const IS_TRUSTED: bool>(task: Task<IS_TRUSTED>, storage: &mut TaskStorage) {
     let waits = &mut storage.waits;
     let unseen_ns = task.run_delay_ns().wrapping_sub(waits.expected_run_delay_ns);
     // The number is negative if the task has just switched in and the kernel has not added the wait yet.

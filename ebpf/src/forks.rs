@@ -8,6 +8,7 @@ use cgscope_ledger::wire::{FOLLOWED, INHERIT};
 use crate::{
     kernel::{Task, follow_all, is_shared},
     maps::{create_storage, flags},
+    slots,
 };
 
 /// Handles a new task that has certainly not run yet (in `copy_process`, after all steps that can fail). Memory may be allocated
@@ -15,6 +16,8 @@ use crate::{
 #[btf_tracepoint(function = "task_newtask")]
 pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
+    // The program that frees the slots may have missed an earlier task.
+    slots::free(task);
     if follow_all() {
         if let Some(child) = create_storage(task)
             && is_shared()

@@ -11,7 +11,7 @@ use cgscope_ledger::{
     segment, task_state,
     verifier::{get, opaque, set},
     waits,
-    wire::{Placement, UNCHANGED},
+    wire::{Placement, TaskStorage, UNCHANGED},
 };
 use core::ffi::c_void;
 
@@ -19,10 +19,11 @@ use crate::{
     accounts, chains, changes, demand,
     exits::report_exit,
     history,
-    host::Kernel,
+    host::{Exported, Kernel, exported},
     kernel::{RunQueue, Task, follow_all, has_nodes, hook_allocates, keeps_accounts},
-    maps::{cpu_counters, create_missing, first_read_ns, lost, node_place, ring, sleeper, storage, wake},
+    maps::{cpu_counters, create_missing, first_read_ns, lost, node_place, ring, sleeper, wake},
     moves,
+    slots::storage,
 };
 
 #[btf_tracepoint(function = "sched_switch")]
@@ -30,9 +31,9 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     let prev = Task::new(ctx.arg::<*const c_void>(1));
     let next = Task::new(ctx.arg::<*const c_void>(2));
     let queue = next.run_queue();
-    let clock_ns = queue.clock_ns();
+    let (clock_ns, cpu) = (queue.clock_ns(), queue.cpu());
     // The ring always exists, because every possible CPU has one.
-    let Some(ring) = ring(queue.cpu()) else { return 0 };
+    let Some(ring) = ring(cpu) else { return 0 };
     set(&mut ring.coming, history::who(next));
     // Rare and long code paths are first and join afterwards, so that the verifier follows the rest only once.
     history::settle(ring, prev, queue);
@@ -44,15 +45,15 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
     if state != 0 {
         // Only the low byte of this argument contains the `bool`.
         let preempted = ctx.arg::<u64>(0) as u8 != 0;
-        leave(prev, state, preempted, ring, queue.cpu(), clock_ns);
+        leave(prev, state, preempted, ring, cpu, clock_ns);
     } else if prev.tid() != 0
         && let Some(storage) = storage(prev)
     {
-        segment::leave::<Kernel>(prev, &mut storage.start, ring, queue.cpu(), clock_ns);
+        segment::leave::<Kernel>(prev, storage, ring, cpu, clock_ns);
         if prev.is_throttled() {
             moves::settle(prev, storage);
         }
-        demand::left(prev, ring, queue.cpu(), clock_ns, false);
+        demand::left(prev, ring, cpu, clock_ns, false);
     }
     let who = get(&mut ring.coming);
     if next.tid() != 0 {
@@ -69,13 +70,13 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
                 accounts::woke(next, storage, clock_ns, true);
             }
             demand::ends_wait(next, storage, ring, clock_ns);
-            waits::arrive::<Kernel>(next, storage, queue.cpu(), clock_ns, ring);
-            demand::arrived(storage, ring, queue.cpu(), clock_ns);
+            waits::arrive::<Kernel>(next, storage, cpu, clock_ns, ring);
+            demand::arrived(storage, ring, cpu, clock_ns);
             chains::arrived(next, storage, clock_ns, false);
-            segment::run::<Kernel>(next, &mut storage.start, queue.cpu(), clock_ns);
-            if has_nodes() && storage.start.ran_on != queue.cpu() {
-                change_node(next, &mut storage.placement, queue.cpu());
-                storage.start.ran_on = queue.cpu();
+            segment::run::<Kernel>(next, &mut storage.start, cpu, clock_ns);
+            if has_nodes() && storage.start.ran_on != cpu {
+                change_node(next, &mut storage.placement, cpu);
+                storage.start.ran_on = cpu;
             }
             if storage.cgroup_id != who && who != KERNEL {
                 moves::moved(next, storage, who);
@@ -196,7 +197,12 @@ pub fn on_move(ctx: BtfTracePointContext) -> i32 {
     if storage(task).is_none() {
         wake(task);
     }
-    let Some(storage) = storage(task) else { return 0 };
-    waits::change_cpu::<Kernel>(task, storage, ctx.arg::<u64>(1) as u32);
+    if let Some(storage) = storage(task) {
+        change_cpu(storage, ctx.arg::<u64>(1) as u32);
+    }
     0
+}
+
+exported! {
+    fn change_cpu([storage: TaskStorage], to: u32) = waits::change_cpu::<Exported>(Task::of(storage), storage, to);
 }

@@ -1,6 +1,9 @@
 //! Connects [`cgscope_ledger`] to the kernel: implements the traits of the host.
 
-use core::{ffi::c_void, ptr};
+use core::{
+    ffi::c_void,
+    ptr::{self, NonNull},
+};
 
 use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
@@ -10,9 +13,10 @@ use cgscope_ledger::{
     host::{FarQueue, Host},
     look_back,
     pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures},
+    segment,
     split::{self, Work},
     verifier::set,
-    waits::{WaitHost, log},
+    waits::{self, WaitHost, log},
     wire::{CpuCounters, Exited, Histogram, TaskStorage},
 };
 
@@ -21,30 +25,54 @@ use crate::{
     maps, throttle,
 };
 
-/// Defines functions that call an exported function. Its parameters are numbers, so the verifier checks it once, and not at each
-/// call.
+/// Defines functions that call an exported function. Its parameters are pointers to structures and numbers, so the verifier checks
+/// it once, and not at each call. Usage: `fn name([a: Structure], n: u32) = expression;`.
 macro_rules! exported {
-    ($($(#[$doc:meta])* fn $name:ident($($arg:ident: $type:ty),*) = $call:expr;)*) => {$(
+    ($($(#[$doc:meta])* $vis:vis fn $name:ident($([$at:ident: $value:ty] $(,)?)* $($arg:ident: $type:ty),*) $(-> $result:ty)? = $call:expr;)*) => {$(
         $(#[$doc])*
         #[inline(always)]
-        fn $name($($arg: $type),*) {
+        $vis fn $name($($at: &mut $value,)* $($arg: $type),*) $(-> $result)? {
             #[unsafe(no_mangle)]
             #[inline(never)]
-            extern "C" fn $name($($arg: $type),*) -> u32 {
-                $call;
-                0
+            extern "C" fn $name($($at: *mut $value,)* $($arg: $type),*) -> u32 {
+                // SAFETY: the caller passes references.
+                $(let Some($at) = (unsafe { $at.as_mut() }) else { return 0 };)*
+                $crate::host::Returned::number($call)
             }
-            $name($($arg),*);
+            $crate::host::Returned::from_number($name($($at,)* $($arg),*))
         }
     )*};
 }
 pub(crate) use exported;
 
-/// The running kernel as host of the ledger. The reader has a separate type, because it charges no culprits. Without the code for
-/// culprits, the verifier checks the reader's programs faster.
-pub enum Kernel<const CHARGES: bool = true> {}
+/// What an exported function returns: a number, or nothing.
+pub trait Returned {
+    fn number(self) -> u32;
+    fn from_number(number: u32) -> Self;
+}
 
-impl<const CHARGES: bool> Host for Kernel<CHARGES> {
+impl Returned for u32 {
+    inlined! {
+        fn number(self) -> u32 { self }
+        fn from_number(number: u32) -> Self { number }
+    }
+}
+
+impl Returned for () {
+    inlined! {
+        fn number(self) -> u32 { 0 }
+        fn from_number(_: u32) -> Self { () }
+    }
+}
+
+/// The running kernel as host of the ledger. The reader has a separate type, because it charges no culprits. Without the code for
+/// culprits, the verifier checks the reader's programs faster. Exported functions have no [`Task`] that the verifier trusts.
+pub enum Kernel<const CHARGES: bool = true, const IS_TRUSTED: bool = true> {}
+
+/// The host of exported functions.
+pub type Exported = Kernel<true, false>;
+
+impl<const CHARGES: bool, const IS_TRUSTED: bool> Host for Kernel<CHARGES, IS_TRUSTED> {
     inlined! {
         fn throttles_tasks() -> bool { kernel::throttles_tasks() }
         fn kept_since_ns() -> u64 { maps::kept_since_ns() }
@@ -52,36 +80,38 @@ impl<const CHARGES: bool> Host for Kernel<CHARGES> {
     }
 
     #[inline(always)]
-    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32) {
-        let mut step = (step, which);
+    fn repeat<C, F: Fn(&mut C) -> bool>(times: u32, _: F, context: &mut C) {
         // This helper exists since Linux 5.17. The verifier checks the body of the loop only once.
-        // SAFETY: the callback has the expected signature, and `step` lives longer than the call.
-        unsafe { bpf_loop(times, take_step::<F> as *mut c_void, (&raw mut step).cast(), 0) };
+        // SAFETY: the callback has the expected signature, and `context` lives longer than the call.
+        unsafe { bpf_loop(times, take_step::<C, F> as *mut c_void, ptr::from_mut(context).cast(), 0) };
     }
 }
 
 /// The loop body for [`Host::repeat`]. The type `F` names a single function, so its value takes no memory and the call is direct.
-extern "C" fn take_step<F: Fn(u32) -> bool>(_: u64, step: *mut c_void) -> i64 {
-    // SAFETY: `repeat` passes this pointer.
-    let (step, which) = unsafe { &*step.cast::<(F, u32)>() };
-    step(*which).into()
+extern "C" fn take_step<C, F: Fn(&mut C) -> bool>(_: u64, context: *mut c_void) -> i64 {
+    const { assert!(size_of::<F>() == 0) };
+    // SAFETY: `repeat` passes this pointer, and a value without a size can be anywhere.
+    unsafe { NonNull::<F>::dangling().as_ref()(&mut *context.cast()).into() }
 }
 
-impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
-    type Task = Task;
+impl<const CHARGES: bool, const IS_TRUSTED: bool> WaitHost for Kernel<CHARGES, IS_TRUSTED> {
+    type Task = Task<IS_TRUSTED>;
 
     inlined! {
-        fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+        fn throttled_ns(task: Task<IS_TRUSTED>, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
             throttle::throttled_ns(task, address, cpu, clock_ns)
         }
-        fn far_queue(task: Task, cpu: u32) -> FarQueue { throttle::far_queue(task, cpu) }
-        fn near_queue(task: Task) -> FarQueue { throttle::near_queue(task) }
+        fn far_queue(task: Task<IS_TRUSTED>, cpu: u32) -> FarQueue { throttle::far_queue(task, cpu) }
+        fn near_queue(task: Task<IS_TRUSTED>) -> FarQueue { throttle::near_queue(task) }
         fn blames_tasks() -> bool { kernel::blame_tasks() }
         fn counts_by_cpu() -> bool { kernel::counts_by_cpu() }
         fn ring(cpu: u32) -> Option<&'static mut Ring> { maps::ring(cpu) }
         fn pairs(cpu: u32) -> Option<&'static mut Pairs> { maps::pairs(cpu) }
         fn exited(cgroup_id: u64) -> Option<&'static mut Exited> { maps::exited(cgroup_id) }
-        fn histogram(task: Task) -> Option<&'static mut Histogram> { maps::make_histogram(task) }
+        // Exported functions do not need it.
+        fn histogram(task: Task<IS_TRUSTED>) -> Option<&'static mut Histogram> {
+            if IS_TRUSTED { maps::make_histogram(task.trusted()) } else { None }
+        }
         fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters> { maps::cpu_counters(cpu) }
         fn work(which: u32) -> Option<&'static mut Work> { maps::work(which) }
         fn look_back(which: u32) { if CHARGES { look_back(which) } else { look_back_silently(which) } }
@@ -107,25 +137,35 @@ impl<const CHARGES: bool> WaitHost for Kernel<CHARGES> {
         count_log(storage, histogram, place.map_or(ptr::null_mut(), ptr::from_mut));
     }
 
+    #[inline(always)]
+    fn leave_limited(_: Task<IS_TRUSTED>, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+        leave_limited(storage, cpu, clock_ns);
+    }
+
+    #[inline(always)]
+    fn enter_composed(_: Task<IS_TRUSTED>, storage: &mut TaskStorage) {
+        enter_composed(storage);
+    }
+
     exported! {
         fn press_split() = split::press_split::<Kernel>();
     }
 }
 
-/// Calls [`log::count`]. The parameters point to structures of known size, so the verifier checks this function once, too.
+/// Calls [`log::count`]. This function is exported, too, but some of its pointers may be null.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn count_log(storage: *mut TaskStorage, histogram: *mut Histogram, place: *mut Exited) -> u32 {
     // SAFETY: the caller passes references, or null.
     unsafe {
         if let Some(storage) = storage.as_mut() {
-            log::count(storage, histogram.as_mut(), place.as_mut());
+            log::count::<Exported>(storage, histogram.as_mut(), place.as_mut());
         }
     }
     0
 }
 
-impl<const CHARGES: bool> PressureHost for Kernel<CHARGES> {
+impl<const CHARGES: bool, const IS_TRUSTED: bool> PressureHost for Kernel<CHARGES, IS_TRUSTED> {
     inlined! {
         fn pressures(cpu: u32) -> Option<&'static mut Pressures> { maps::pressures(cpu) }
         fn batch(cpu: u32) -> Option<&'static mut Batch> { maps::ring(cpu).map(|ring| &mut ring.batch) }
@@ -152,4 +192,9 @@ exported! {
         culprits::enter::<Kernel>(victim, who, ns, clock_ns, packed);
     fn press(cpu: u32, who: u64, queued_ns: u64, clock_ns: u64, limit_ns: u64) =
         pressure::press::<Kernel>(Ended { cpu, who, queued_ns, clock_ns, limit_ns });
+    fn leave_limited([storage: TaskStorage], cpu: u32, clock_ns: u64) =
+        segment::leave_limited::<Exported>(Task::of(storage), &mut storage.start, cpu, clock_ns);
+    fn enter_composed([storage: TaskStorage]) = if let Some(work) = maps::work(Work::HOOK) {
+        waits::enter_composed::<Exported>(Task::of(storage), storage, work);
+    };
 }

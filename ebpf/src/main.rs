@@ -7,7 +7,7 @@
 //! 3. [`reading`] and [`changes`]: the iterators over all, exited and changed tasks; [`cgroups`]: the names of cgroups;
 //! 4. [`throttle`]: the clock of throttled time that cgscope keeps on kernels without one;
 //! 5. [`chains`]: for whom tasks slept;
-//! 6. [`maps`] and [`kernel`]: storage, and all reads of kernel memory.
+//! 6. [`slots`], [`maps`] and [`kernel`]: the figures of tasks, other storage, and all reads of kernel memory.
 #![no_std]
 #![no_main]
 #![feature(asm_experimental_arch)]
@@ -28,5 +28,6 @@ mod maps;
 mod moves;
 mod object;
 mod reading;
+mod slots;
 mod task_storage;
 mod throttle;

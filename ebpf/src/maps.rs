@@ -33,14 +33,10 @@ use cgscope_ledger::{
 use crate::{
     accounts, chains, changes,
     kernel::{Task, has_nodes, hook_allocates, is_shared, keeps_accounts, keeps_chains},
+    slots::{self, storage},
     task_storage::TaskStorageMap,
     throttle::ThrottleClocks,
 };
-
-/// Figures of each task that has run or waited since cgscope began to follow it.
-#[unsafe(no_mangle)]
-#[unsafe(link_section = ".maps")]
-static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
 
 /// The waits of each task that are neither reported nor in its log. If the hook may create storage, only tasks that fill their log
 /// between two readings have a histogram; otherwise all tasks have one from the start.
@@ -48,7 +44,7 @@ static TASKS: TaskStorageMap<TaskStorage> = TaskStorageMap::NEW;
 #[unsafe(link_section = ".maps")]
 static HISTOGRAMS: TaskStorageMap<Histogram> = TaskStorageMap::NEW;
 
-/// Entries of all other followed tasks. When a task gets an entry in [`TASKS`], its entry here remains.
+/// Entries of all followed tasks without a [storage]. When a task gets a storage, its entry here remains.
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
 static SLEEPERS: TaskStorageMap<Sleeper> = TaskStorageMap::NEW;
@@ -178,13 +174,6 @@ static DEMAND_PLACES: HashMap<u64, u32, DEMAND_PLACES_MAX, { BPF_F_NO_PREALLOC a
 #[btf_map]
 static CGROUP_EVENTS: RingBuf<CgroupEvent, CGROUP_EVENTS_BYTES> = RingBuf::new();
 
-/// Returns the storage of a task, if the task has run or waited since cgscope began to follow it. This function never creates a
-/// storage.
-#[inline(always)]
-pub fn storage(task: Task) -> Option<&'static mut TaskStorage> {
-    TASKS.get(task.pointer(), ptr::null_mut(), 0)
-}
-
 /// Returns the histogram of a task, if it has one.
 #[inline(always)]
 pub fn histogram(task: Task) -> Option<&'static mut Histogram> {
@@ -247,7 +236,7 @@ pub fn create_storage(task: Task) -> Option<&'static mut TaskStorage> {
     if !has_memory_left(task_bytes()) {
         return None;
     }
-    let storage = created(task, TASKS.get(task.pointer(), ptr::null_mut(), CREATE))?;
+    let storage = created(task, None)?;
     storage.start.ran_on = NO_CPU;
     Some(storage)
 }
@@ -270,6 +259,8 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
         return None;
     }
     let initial = new_storage()?;
+    slots::identify(task, initial);
+    (initial.flags, initial.face, initial.reported.totals) = (0, Face::default(), Totals::NONE);
     initial.waits.expected_run_delay_ns = run_delay_ns;
     let waits = u64::from(ours && run_delay_ns != 0);
     let waited_ns = waits * run_delay_ns;
@@ -280,7 +271,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
         accounts::was_blocked(task, &mut initial.blocked);
     }
     set_place(task, initial);
-    created(task, TASKS.get(task.pointer(), initial, CREATE))
+    created(task, Some(initial))
 }
 
 /// Creates the storage of a task from its entry in [`SLEEPERS`]. `initial` is working memory for the new storage. The figures
@@ -297,7 +288,7 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     initial.reported.totals =
         Totals { run_delay_ns: sleeper.run_delay_ns, migrations: sleeper.migrations, ..task.totals() };
     set_place(task, initial);
-    if TASKS.get(task.pointer(), initial, CREATE).is_some() {
+    if slots::create(task, Some(initial)) != 0 {
         take_memory(task_bytes());
     }
 }
@@ -331,10 +322,6 @@ pub fn wake_for_reader(task: Task, sleeper: &Sleeper) {
     (initial.waits.max_ns, initial.logged, initial.log[0]) = (0, 0, 0);
     initial.by_cause[Cause::Unattributed as usize] = 0;
     create_storage_of(task, sleeper, initial);
-    // The next task that uses this value has not been reported yet. Its identity is set when its storage exists.
-    (initial.serial, initial.reported.serial, initial.flags) = (0, 0, 0);
-    (initial.cgroup_id, initial.face) = (0, Face::default());
-    initial.reported.totals = Totals::NONE;
 }
 
 /// Creates the entry in [`SLEEPERS`] of a task that sleeps. Only the reader calls this function.
@@ -376,17 +363,15 @@ fn has_memory_left(bytes: u64) -> bool {
 }
 
 #[inline(always)]
-fn created(task: Task, storage: Option<&'static mut TaskStorage>) -> Option<&'static mut TaskStorage> {
+fn created(task: Task, initial: Option<&mut TaskStorage>) -> Option<&'static mut TaskStorage> {
+    let is_new = slots::create(task, initial) != 0;
     // This fails if another program is creating the storage: a reader may find the task before `on_new_task` runs.
-    let Some(storage) = storage.or_else(|| self::storage(task)) else {
+    let Some(storage) = storage(task) else {
         lost(Loss::StorageNotCreated);
         changes::all_may_have_changed();
         return None;
     };
-    if storage.serial == 0 {
-        storage.serial = serial(task.tid(), task.start_ns());
-        storage.reported.serial = storage.serial;
-        storage.cgroup_id = task.cgroup_id_rarely();
+    if is_new {
         make_place(storage.cgroup_id);
         take_memory(task_bytes());
         if !hook_allocates() && HISTOGRAMS.get(task.pointer(), ptr::null_mut(), CREATE).is_none() {
@@ -471,6 +456,18 @@ pub fn copy<T>(from: &T, to: &mut T) {
     };
 }
 
+/// Fills a value with zeroes, which [`NO_EXITED`] has.
+#[inline(always)]
+pub fn copy_zeroes<T>(to: &mut T) {
+    const { assert!(size_of::<T>() <= size_of::<Exited>()) };
+    if let Some(none) = no_exited() {
+        // SAFETY: both values have at least the given size.
+        unsafe {
+            bpf_probe_read_kernel(ptr::from_mut(to).cast(), size_of::<T>() as u32, ptr::from_ref(none).cast())
+        };
+    }
+}
+
 /// Returns the place of a cgroup in [`DEMAND`]; 0 if the cgroup has none.
 #[inline(always)]
 pub fn demand_place(cgroup_id: u64) -> u32 {
@@ -505,8 +502,9 @@ fn take_memory(bytes: u64) {
     }
 }
 
-/// Adds the memory of a task's storage to the free memory when the kernel frees the task. The kernel keeps an exited task until
-/// its parent collects its exit status.
+/// Frees the memory of a task's storage when the kernel frees the task, after its last switch. The kernel keeps an exited task
+/// until its parent collects its exit status. (`delayed_put_task_struct`, which runs after all programs that found the task before
+/// it exited; Linux 5.8 to 7.2.)
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
     let task = Task::new(ctx.arg::<*const c_void>(0));
@@ -521,5 +519,6 @@ pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
         bytes += SLEEPER_BYTES;
     }
     take_memory(bytes.wrapping_neg());
+    slots::free(task);
     0
 }

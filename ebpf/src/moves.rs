@@ -20,7 +20,7 @@ use cgscope_ledger::{
     host::Task as _,
     verifier::{exchange, get, set},
     waits,
-    wire::{Sleeper, TaskStorage, next_serial},
+    wire::{Histogram, Sleeper, TaskStorage, next_serial},
 };
 
 use crate::{
@@ -29,9 +29,10 @@ use crate::{
     demand,
     exits::hand_over_rest,
     history,
-    host::Kernel,
+    host::{Kernel, exported},
     kernel::{Cgroup, Task, keeps_accounts},
-    maps::{exited, histogram, lost, make_moved, make_place, ring, sleeper, storage},
+    maps::{exited, histogram, lost, make_moved, make_place, no_waits, ring, sleeper},
+    slots::storage,
 };
 
 /// Handles the move of a task, or of a process. For a process, the kernel passes the main thread. The kernel calls
@@ -125,10 +126,18 @@ pub fn on_enter_group(ctx: FExitContext) -> i32 {
 /// later call.
 #[inline(never)]
 pub fn moved(task: Task, storage: &mut TaskStorage, to: u64) {
-    if try_lock(storage) {
-        hand_over(task, storage, to);
-        unlock(storage);
+    let histogram = histogram(task);
+    let has_histogram = histogram.is_some().into();
+    if let Some(histogram) = histogram.or_else(no_waits) {
+        record_move(storage, histogram, has_histogram, to);
     }
+}
+
+exported! {
+    fn record_move([storage: TaskStorage], [histogram: Histogram], has_histogram: u64, to: u64) = if try_lock(storage) {
+        hand_over(storage, histogram, has_histogram != 0, to);
+        unlock(storage);
+    };
 }
 
 /// Detects whether a throttled task has just moved into the cgroup that is out of quota. If so, the wait counts for that cgroup.
@@ -140,9 +149,9 @@ pub fn settle(task: Task, storage: &mut TaskStorage) {
     }
 }
 
-/// Does the same as [`moved`], but the caller holds the lock of the storage.
+/// Does the same as [`moved`], but the caller holds the lock of the storage. `histogram` is that of the task, or [`no_waits`].
 #[inline(always)]
-pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
+pub fn hand_over(storage: &mut TaskStorage, histogram: &mut Histogram, has_histogram: bool, to: u64) {
     let from = storage.cgroup_id;
     if from == to || storage.is_handed_over != 0 {
         return;
@@ -154,13 +163,13 @@ pub fn hand_over(task: Task, storage: &mut TaskStorage, to: u64) {
         lost(Loss::ExitedInOtherCgroup);
         return;
     };
-    let has_waits = get(&mut storage.taken) as u32 != get(&mut storage.logged) || histogram(task).is_some();
+    let has_waits = has_histogram || get(&mut storage.taken) as u32 != get(&mut storage.logged);
     let moved = if has_waits { make_moved(storage.reported.serial) } else { None };
     if has_waits && moved.is_none() {
         // The task's own row lacks these waits; the rows of cgroups have them.
         lost(Loss::StorageNotCreated);
     }
-    hand_over_rest(task, storage, place, moved);
+    hand_over_rest(Task::of(storage), storage, histogram, place, moved);
     storage.waits.max_ns = 0;
     storage.serial = next_serial(storage.serial);
 }

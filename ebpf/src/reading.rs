@@ -23,17 +23,18 @@ use cgscope_ledger::{
 use crate::{
     accounts, chains, changes,
     exits::{EXITED, TO_HISTOGRAM, count_unseen_arrival, hand_over_exited, take_waits},
-    host::Kernel,
+    host::{Kernel, exported},
     kernel::{
         EntryContext, SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates,
         keeps_accounts, select_born_before_ns,
     },
     maps::{
         accounts_record, copy, create_sleeper, create_storage_at, histogram, lost, make_place, mark, moved,
-        no_exited, no_waits, record, remove_moved, same_record, selected, sleeper, stack, storage,
-        unreported, wake_for_reader,
+        no_exited, no_waits, record, remove_moved, same_record, selected, sleeper, stack, unreported,
+        wake_for_reader,
     },
     moves,
+    slots::storage,
 };
 
 /// Maximum size of a record with all parts that may follow the record, bytes.
@@ -77,6 +78,11 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
                     return 0;
                 }
                 wake_for_reader(task, sleeper);
+                if storage(task).is_none() {
+                    // The hook is creating it at this moment, or there is no memory.
+                    emit_same(seq, SAME, sleeper.serial, sleeper.flags);
+                    return 0;
+                }
             }
         }
     }
@@ -103,18 +109,29 @@ pub extern "C" fn read_tasks(ctx: *const TaskContext) -> i32 {
 /// Writes the full report of a task. This function is inlined, because the kernel allows at most eight nested calls.
 #[inline(always)]
 pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
-    lock(storage);
-    // Otherwise its figures already count for its cgroup.
-    if get(&mut storage.is_handed_over) == 0 {
-        changes::begin_report(task, storage);
-        storage.face = task.face();
-        settle_in(task, storage);
-        emit(seq, task, storage);
+    let histogram = histogram(task);
+    let has_histogram = histogram.is_some().into();
+    let Some(histogram) = histogram.or_else(no_waits) else { return };
+    if begin_report(storage, histogram, has_histogram) != 0
+        && let Some(record) = record()
+    {
+        put_accounts(task, storage, record);
+        write(seq, storage, record);
     }
-    moves::unlock(storage);
-    if get(&mut storage.is_handed_over) == EXITED {
-        hand_over_exited(task, storage);
-    }
+    end_report(storage, histogram);
+}
+
+exported! {
+    /// Locks a storage, and prepares the record of its task. Returns 0 if there is nothing to report.
+    fn begin_report([storage: TaskStorage], [histogram: Histogram], has_histogram: u64) -> u32 =
+        prepare(Task::of(storage), storage, histogram, has_histogram != 0);
+    /// Unlocks a storage. If the task has exited in the meantime, adds its figures.
+    fn end_report([storage: TaskStorage], [histogram: Histogram]) = {
+        moves::unlock(storage);
+        if get(&mut storage.is_handed_over) == EXITED {
+            hand_over_exited(storage, histogram);
+        }
+    };
 }
 
 /// Returns whether a task has not changed since its last report. A task that was active at its last report counts as changed.
@@ -181,11 +198,11 @@ extern "C" fn try_again(_: u32, locking: &mut Locking<'_>) -> u64 {
 
 /// Detects a move that no program has seen: the process of this thread has moved, and the thread has not switched in since.
 #[inline(never)]
-fn settle_in(task: Task, storage: &mut TaskStorage) {
+fn settle_in(task: Task<false>, storage: &mut TaskStorage, histogram: &mut Histogram, has_histogram: bool) {
     let cgroup_id = task.cgroup_id_rarely();
     if storage.cgroup_id != cgroup_id {
         make_place(cgroup_id);
-        moves::hand_over(task, storage, cgroup_id);
+        moves::hand_over(storage, histogram, has_histogram, cgroup_id);
     }
 }
 
@@ -244,22 +261,42 @@ fn begin(record: &mut TaskRecord) {
 }
 
 #[inline(always)]
-fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
+fn prepare(
+    task: Task<false>,
+    storage: &mut TaskStorage,
+    histogram: &mut Histogram,
+    has_histogram: bool,
+) -> u32 {
+    let Some(record) = record() else { return 0 };
+    lock(storage);
+    // The first is 0 while the storage is being created. If the second is not, the figures already count for the task's cgroup.
+    if get(&mut storage.task) == 0 || get(&mut storage.is_handed_over) != 0 {
+        return 0;
+    }
+    changes::begin_report(task, storage);
+    storage.face = task.face();
+    settle_in(task, storage, histogram, has_histogram);
     let mut waits = storage.waits;
     if storage.start.switches != task.switches() as u32 {
         // The task has run since that wait.
         waits.unstamped_since_ns = 0;
     }
-    let Some(record) = record() else { return };
     begin(record);
     put_pending(task, storage, record);
-    take_unreported(task, storage, record);
+    take_unreported(storage, histogram, record);
     what_is_reported(task, storage, record);
     put(task, storage.serial, storage.cgroup_id, record);
     record.last_queued_ns = waits::waits_since_ns(task, &waits);
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     record.followed = storage.flags;
+    storage.placement.preferred_node = task.preferred_node();
+    1
+}
+
+/// Writes the record of a task and its parts.
+#[inline(always)]
+fn write(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
     seq.write(record);
     if get(&mut record.flags) & HAS_BASE != 0 {
         // The figures at the latest move are written before the new figures overwrite them.
@@ -274,7 +311,6 @@ fn emit(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     }
     copy(&record.totals, &mut storage.reported.totals);
     if has_nodes() {
-        storage.placement.preferred_node = task.preferred_node();
         seq.write(&mut storage.placement);
     }
     write_accounts(seq, storage, record);
@@ -296,7 +332,7 @@ fn has(record: &mut TaskRecord, flag: u32, bytes: usize) {
 
 /// Sets the flags of the record, and the total length of the record and the parts that follow.
 #[inline(always)]
-fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
+fn what_is_reported(task: Task<false>, storage: &mut TaskStorage, record: &mut TaskRecord) {
     if storage.reported.serial != storage.serial {
         has(record, HAS_BASE, size_of::<Reported>());
         if moved(storage.reported.serial).is_some() {
@@ -309,33 +345,32 @@ fn what_is_reported(task: Task, storage: &mut TaskStorage, record: &mut TaskReco
     if has_nodes() {
         has(record, HAS_PLACEMENT, size_of::<Placement>());
     }
-    put_accounts(task, storage, record);
 }
 
 /// Takes the waits since the last report, and sets the flag of the record if there are any.
 #[inline(never)]
-fn take_unreported(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) {
+fn take_unreported(storage: &mut TaskStorage, histogram: &mut Histogram, record: &mut TaskRecord) {
     let (Some(none), Some(waits), Some(place)) = (no_waits(), unreported(), no_exited()) else { return };
     copy(none, waits);
-    let Some(histogram) = histogram(task).or_else(no_waits) else { return };
     if take_waits(storage, histogram, place, waits, TO_HISTOGRAM) != 0 {
         has(record, HAS_HISTOGRAM, size_of::<Histogram>());
     }
 }
 
 #[inline(always)]
-fn put_pending(task: Task, storage: &TaskStorage, record: &mut TaskRecord) {
+fn put_pending(task: Task<false>, storage: &TaskStorage, record: &mut TaskRecord) {
     if !task.is_on_queue() || task.sleeps_on_queue() {
         return;
     }
     if !task.on_cpu() {
-        record.pending_cause = waits::pending::<Kernel<false>>(task, storage, &mut record.pending) as u64;
+        record.pending_cause =
+            waits::pending::<Kernel<false, false>>(task, storage, &mut record.pending) as u64;
     }
     has(record, ON_RQ, 0);
 }
 
 #[inline(always)]
-fn put(task: Task, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
+fn put<const IS_TRUSTED: bool>(task: Task<IS_TRUSTED>, serial: u64, cgroup_id: u64, record: &mut TaskRecord) {
     record.serial = serial;
     record.tid = task.tid();
     record.tgid = task.tgid();
@@ -369,10 +404,13 @@ fn put_accounts(task: Task, storage: &mut TaskStorage, record: &mut TaskRecord) 
 
 #[inline(always)]
 fn write_accounts(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
+    if !keeps_accounts() {
+        return;
+    }
     if get(&mut record.flags) & HAS_ACCOUNTS != 0
         && let Some(accounts) = accounts_record()
     {
-        storage.reported.accounts = accounts.own;
+        copy(&accounts.own, &mut storage.reported.accounts);
         seq.write(accounts);
     }
     if get(&mut record.flags) & HAS_STACK != 0

@@ -153,7 +153,12 @@ pub extern "C" fn stood_ns(cpu: u64, cfs_rq: u64, clock_ns: u64) -> u64 {
 /// has runnable tasks. `address` points to the queue's address. It is read from memory, so that the verifier takes it for a
 /// number and not for a pointer.
 #[inline(always)]
-pub fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
+pub fn throttled_ns<const IS_TRUSTED: bool>(
+    task: Task<IS_TRUSTED>,
+    address: &u64,
+    cpu: u32,
+    clock_ns: u64,
+) -> u64 {
     // SAFETY: the pointer comes from a reference.
     let queue = unsafe { read_volatile(address) };
     if keeps_throttle_clock() {
@@ -163,12 +168,12 @@ pub fn throttled_ns(task: Task, address: &u64, cpu: u32, clock_ns: u64) -> u64 {
         // Few tasks are throttled. On other kernels, this code runs at each switch.
         return kernels_throttled_ns_rarely(queue, clock_ns);
     }
-    task.cfs_rq().kernels_throttled_ns(clock_ns)
+    task.kernels_throttled_ns(clock_ns)
 }
 
 /// Returns the queue that the task's group has on another CPU. The clock of that CPU is unknown.
 #[inline(always)]
-pub fn far_queue(task: Task, cpu: u32) -> FarQueue {
+pub fn far_queue<const IS_TRUSTED: bool>(task: Task<IS_TRUSTED>, cpu: u32) -> FarQueue {
     let address = task.queue_address_on(cpu);
     if address == 0 {
         return FarQueue { address, is_throttled: true, throttled_ns_at_0: 0 };
@@ -178,7 +183,7 @@ pub fn far_queue(task: Task, cpu: u32) -> FarQueue {
 
 /// Returns the queue that the task's group has on the task's own CPU.
 #[inline(always)]
-pub fn near_queue(task: Task) -> FarQueue {
+pub fn near_queue<const IS_TRUSTED: bool>(task: Task<IS_TRUSTED>) -> FarQueue {
     queue_at(task.queue_rarely(), task.cpu())
 }
 

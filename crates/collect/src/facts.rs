@@ -104,6 +104,12 @@ pub fn possible_cpus(root: &Path) -> u32 {
     possible.into_iter().max().map_or(1, |last| last + 1)
 }
 
+/// Returns the number of threads on the host; 0 if unknown.
+pub fn threads(root: &Path) -> u32 {
+    let load = Root(root).text("proc/loadavg").unwrap_or_default();
+    load.split([' ', '/']).nth(4).and_then(|threads| threads.parse().ok()).unwrap_or(0)
+}
+
 /// The mount points of cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupMounts {

@@ -104,6 +104,7 @@ impl KernelSide {
             .map_max_entries(names::RINGS, *cpus)
             .map_max_entries(names::CHANGES, plan.task_by_id.map_or(1, |_| *cpus + 1))
             .map_max_entries(names::CPU_NODE, *cpus)
+            .map_max_entries(names::SLOTS, config.last_slot as u32 + 1)
             .map_max_entries(names::THROTTLE_CLOCKS, if config.keep_throttle_clock == 0 { 1 } else { *cpus })
             // Task storage needs this option, because aya 0.14 does not support its map type.
             .allow_unsupported_maps();
@@ -125,11 +126,9 @@ impl KernelSide {
                 bpf.take_map(names::CGROUP_EVENTS).ok_or("the object has no map of cgroup events")?;
             Ok(RingBuf::try_from(events)?)
         })?;
-        let has_room = plan.room.is_some();
         let is_wanted = |name: &str| match name {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
             names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
-            names::ON_TASK_FREED => has_room,
             names::ON_WAKING => config.chains != 0,
             names::ON_RENAME | names::READ_CHANGES => plan.task_by_id.is_some(),
             _ => true,

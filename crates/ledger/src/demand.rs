@@ -263,7 +263,7 @@ pub fn spread_all<H: DemandHost>(cpu: u32) {
         set(&mut spread.from_ns, first_ns);
         H::lost(Loss::DemandForgotten);
     }
-    H::repeat(LONGEST as u32, spread_step::<H>, cpu);
+    H::repeat(LONGEST as u32, |cpu| spread_step::<H>(*cpu), &mut { cpu });
 }
 
 /// Adds the part of the time span that lies in the next slot. Returns true if no part of the span is left.

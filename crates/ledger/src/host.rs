@@ -75,9 +75,9 @@ pub trait Host {
     /// already read the entries that were last used before this time.
     fn kept_since_ns() -> u64;
     fn lost(loss: Loss);
-    /// Calls `step` up to `times` times, until it returns true. `which` is the argument of the step. The BPF side uses a BPF
-    /// helper for this.
-    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32);
+    /// Calls `step` up to `times` times, until it returns true. The BPF side uses a BPF helper for this. `step` must capture
+    /// nothing, and `context` must be on the stack.
+    fn repeat<C, F: Fn(&mut C) -> bool>(times: u32, step: F, context: &mut C);
 }
 
 /// Returns since when the current wait has been on this CPU, and how long it was on other CPUs. Both exclude the part that is

@@ -344,7 +344,7 @@ fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) 
     set(&mut table.levels, 0);
     set(&mut table.is_missing, 0);
     set(&mut table.id, ended.who);
-    H::repeat(LEVELS as u32, find_level::<H>, ended.cpu);
+    H::repeat(LEVELS as u32, |cpu| find_level::<H>(*cpu), &mut { ended.cpu });
     if get(&mut table.is_missing) != 0 {
         set(&mut table.levels, 0);
         let mut cgroup = H::cgroup_of(task);
@@ -356,7 +356,7 @@ fn find_places<H: PressureHost>(table: &mut Pressures, task: u64, ended: Ended) 
         // `ended.who` cannot be used here, because that cgroup may lack the cpu controller. In that case only an ancestor has a
         // queue.
         set(&mut table.id, H::id_of(cgroup));
-        H::repeat(LEVELS as u32, add_level::<H>, ended.cpu);
+        H::repeat(LEVELS as u32, |cpu| add_level::<H>(*cpu), &mut { ended.cpu });
     }
 }
 
@@ -417,7 +417,7 @@ pub fn count_batch<H: PressureHost>(cpu: u32) {
     // `count_level` decrements this number.
     let levels = get(&mut table.levels);
     set(&mut table.uncounted, levels);
-    H::repeat(levels as u32, count_level::<H>, cpu);
+    H::repeat(levels as u32, |cpu| count_level::<H>(*cpu), &mut { cpu });
     set(&mut batch.len_ns, 0);
     let (end_ns, solid_ns) = (get(&mut batch.end_ns), get(&mut batch.solid_ns));
     set(&mut batch.start_ns, end_ns);

@@ -17,7 +17,7 @@ use crate::{
     cause::WHOLE,
     host::{FarQueue, IDLE, Task, without_ended},
     pressure::{Ended, PressureHost},
-    verifier::set,
+    verifier::{get, set},
     waits::{
         booking::{book, book_by_cpu, book_simple, count_by_cpu},
         culprits::{Pairs, Place, kind},
@@ -51,6 +51,10 @@ pub trait WaitHost: PressureHost {
     fn histogram(task: Self::Task) -> Option<&'static mut Histogram>;
     /// Calls [`log::count`] in the same way as [`Self::look_back`].
     fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place: Option<&mut Exited>);
+    /// Calls [`segment::leave_limited`] in the same way as [`Self::look_back`].
+    fn leave_limited(task: Self::Task, storage: &mut TaskStorage, cpu: u32, clock_ns: u64);
+    /// Calls [`enter_composed`] in the same way as [`Self::look_back`], with [`Work::HOOK`].
+    fn enter_composed(task: Self::Task, storage: &mut TaskStorage);
     /// Returns one of the working memories of this CPU: [`Work::HOOK`] or [`Work::READER`].
     fn work(which: u32) -> Option<&'static mut Work>;
     /// Calls [`look_back::look_back`]. On the BPF side, the call goes through a separate function, so that the verifier checks it
@@ -135,10 +139,7 @@ pub fn arrived_unseen<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, cpu
         let queued_ns = arrived_ns.saturating_sub(wait_ns - elsewhere_ns);
         let wait =
             Wait { queued_ns, clock_ns: arrived_ns, elsewhere_ns, ns: wait_ns, bucket, cpu, padding: 0 };
-        if let Some(work) = H::work(Work::HOOK) {
-            wait.put(&mut work.wait);
-            enter_composed::<H>(task, storage, work);
-        }
+        enter_later::<H>(task, storage, wait);
         log::count_if_full::<H>(task, storage);
     }
     storage.start.is_seen = 0;
@@ -167,13 +168,7 @@ fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring
     // If short kernel threads, interrupts and stolen time take less than a 64th of the slice, they are ignored.
     let mixed = (latest.kernel_ns + latest.taken.ns()) << 6 > wait.clock_ns - latest.since_ns;
     if !simple || mixed || latest.since_ns == 0 || wait.queued_ns < latest.since_ns {
-        // The wait is written to memory to hide its values from the verifier, which would otherwise follow each code path that
-        // leads here.
-        if let Some(work) = H::work(Work::HOOK) {
-            wait.put(&mut work.wait);
-            enter_composed::<H>(next, storage, work);
-        }
-        return;
+        return enter_later::<H>(next, storage, wait);
     }
     let ran = latest.who;
     // This code is before the choice of the cause. After that choice, the verifier would follow this code once for each cause.
@@ -193,23 +188,37 @@ fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring
     book_simple::<H>(storage, wait.cpu, wait.bucket, (cause, share), wait.ns);
 }
 
-#[inline(never)]
-fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
-    log::make_room::<H>(next, storage);
+/// Records a wait that several slices of the history explain, or a limit.
+#[inline(always)]
+fn enter_later<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, wait: Wait) {
+    log::make_room::<H>(task, storage);
+    if let Some(work) = H::work(Work::HOOK) {
+        wait.put(&mut work.wait);
+        H::enter_composed(task, storage);
+    }
+}
+
+/// Splits the wait in `work` by cause and records it. The log must have room for its entries.
+#[inline(always)]
+pub fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
     work.wait.leave_out_ended();
-    let wait = Wait::taken_from(&mut work.wait);
-    work.begin(storage.cgroup_id, wait.cpu, wait.clock_ns);
+    // The wait is read from memory each time, because the stack is small.
+    let (cpu, clock_ns) = (get(&mut work.wait.cpu), get(&mut work.wait.clock_ns));
+    work.begin(storage.cgroup_id, cpu, clock_ns);
     set(&mut work.task, next.handle());
-    if wait.queued_ns != 0 {
-        work.span(wait.cpu, wait.queued_ns, wait.clock_ns);
+    let queued_ns = get(&mut work.wait.queued_ns);
+    if queued_ns != 0 {
+        work.span(cpu, queued_ns, clock_ns);
         split::<H>(next, &storage.start, work, Work::HOOK);
         H::press_split();
     }
     // If the hook missed a move, part of the time on another CPU is unexplained, except if the task moved in the nanosecond in
     // which the segment began.
-    let mut is_move_missed = wait.queued_ns != 0 && storage.start.is_in_doubt::<H>(next, wait.cpu);
-    if wait.elsewhere_ns != 0 {
-        is_move_missed |= storage.moved.add_to(work, wait.elsewhere_ns) != 0;
+    let (queued_ns, cpu) = (get(&mut work.wait.queued_ns), get(&mut work.wait.cpu));
+    let mut is_move_missed = queued_ns != 0 && storage.start.is_in_doubt::<H>(next, cpu);
+    let elsewhere_ns = get(&mut work.wait.elsewhere_ns);
+    if elsewhere_ns != 0 {
+        is_move_missed |= storage.moved.add_to(work, elsewhere_ns) != 0;
         storage.moved.ns = 0;
     }
     if is_move_missed {

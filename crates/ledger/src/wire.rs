@@ -5,6 +5,8 @@
 mod accounts;
 pub mod names;
 
+use core::mem::offset_of;
+
 use crate::{
     bucket::BUCKETS,
     cause::{BUCKETS_OF_ROW, ByCause, CAUSES, CELLS, COLUMNS, ROWS, Shares, row_of},
@@ -184,14 +186,16 @@ pub struct Face {
     pub state: u64,
 }
 
-/// The value of the task storage map.
+/// The figures of a task.
 ///
-/// The order of the members decides how many cache lines a switch touches. The kernel's object begins 72 bytes before this value.
-/// So the first line ends with the first two causes, the second has the other causes, the third has what the hook records when the
-/// task leaves its CPU, and the next two have the log. The rest is rarely used.
+/// The order of the members decides how many cache lines a switch touches. Most storages begin with a cache line. The first has what
+/// both sides of a switch need, and ends with the first word of `start`. The second has the rest of what the hook records when the
+/// task leaves its CPU. The fourth is the log, and the fifth has the usual causes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TaskStorage {
+    /// Address of the task.
+    pub task: u64,
     pub waits: Waits,
     /// Id of the cgroup for which all figures since `reported` count. This cgroup has an entry in the table of exited tasks.
     pub cgroup_id: u64,
@@ -199,11 +203,8 @@ pub struct TaskStorage {
     pub logged: u32,
     /// [`UNCHANGED`], [`LISTED`] or [`ACTIVE`].
     pub has_changed: u32,
-    pub by_cause: ByCause,
     pub quota: Quota,
     pub start: Start,
-    /// The latest waits, see [`crate::waits::log`].
-    pub log: Log,
     /// Up to this position, the entries of the log are counted or reported. See [`crate::waits::log::count`] for who changes it.
     pub taken: u64,
     /// A lock. Not 0 while a program changes `reported`, `cgroup_id` and `serial`, or reads all of them. The lock is taken and
@@ -213,11 +214,14 @@ pub struct TaskStorage {
     pub position_ns: u64,
     /// [`INHERIT`] and [`FOLLOWED`]. The flags are set when the task starts. After that, only the reader changes them.
     pub flags: u64,
+    /// Number of completed waits in which the task was out of quota for part of the time, written by the hook.
+    pub throttled_waits: u64,
+    /// The latest waits, see [`crate::waits::log`].
+    pub log: Log,
+    pub by_cause: ByCause,
     /// Sum and number of the waits after preemptions with the state already set. The kernel does not count such waits.
     pub unstamped_ns: u64,
     pub unstamped_count: u64,
-    /// Number of completed waits in which the task was out of quota for part of the time, written by the hook.
-    pub throttled_waits: u64,
     pub moved: Moved,
     pub placement: Placement,
     pub blocked: Blocked,
@@ -232,6 +236,16 @@ pub struct TaskStorage {
     /// cgroup, the figures since then are added to the cgroup's entry.
     pub reported: Reported,
 }
+
+const _: () = {
+    assert!(offset_of!(TaskStorage, start) + offset_of!(Start, switches) == CACHE_LINE);
+    assert!(offset_of!(TaskStorage, start) + offset_of!(Start, throttle_ns) <= 2 * CACHE_LINE);
+    assert!(offset_of!(TaskStorage, log).is_multiple_of(CACHE_LINE));
+    assert!(offset_of!(TaskStorage, by_cause).is_multiple_of(CACHE_LINE));
+};
+
+/// Size of a cache line, bytes.
+const CACHE_LINE: usize = 64;
 
 // The kernel then takes 1 KiB for a value.
 const _: () = assert!(in_kernel(size_of::<TaskStorage>()) == 1024);
@@ -605,6 +619,8 @@ pub struct Config {
     pub shared: u64,
     /// Number of possible CPUs.
     pub cpus: u64,
+    /// Number of slots for the storages of tasks, less one: a power of two less one.
+    pub last_slot: u64,
     /// 1: the programs count the [demand](crate::demand) of cgroups with a quota.
     pub demand: u64,
     /// 1: the programs count [for whom tasks sleep](crate::chains).

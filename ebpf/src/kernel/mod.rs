@@ -115,8 +115,27 @@ inlined! {
     /// Id of the root cgroup in the chosen hierarchy.
     pub fn root_cgroup_id() -> u64 { setting!(root_cgroup_id) }
     pub fn cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
+    /// Number of slots for the storages of tasks, less one.
+    pub fn last_slot() -> u32 { small_setting!(last_slot) as u32 }
     /// Index of the reader's own list of changed tasks. It follows the lists of all possible CPUs.
     pub fn readers_list() -> u32 { small_setting!(cpus) as u32 }
+}
+
+/// Returns the address of a task, less the address of a map value, because the verifier takes a difference for a number.
+#[cfg(target_arch = "bpf")]
+#[inline(always)]
+pub fn address_of(task: Task) -> u64 {
+    let mut address = task.pointer();
+    // SAFETY: the instruction changes only a register.
+    unsafe {
+        core::arch::asm!("{0} -= {1}", inout(reg) address, in(reg) &raw const CONFIG, options(pure, nomem, nostack))
+    };
+    address as u64
+}
+
+#[cfg(not(target_arch = "bpf"))]
+pub fn address_of(_: Task) -> u64 {
+    unreachable!("only lints compile this for another machine")
 }
 
 #[inline(always)]
@@ -138,6 +157,13 @@ fn peek(address: u64, offset: u32) -> u64 {
         unsafe { bpf_probe_read_kernel((&raw mut value).cast(), 8, from) };
     }
     value
+}
+
+/// Does the same as [`peek`], but takes no stack of the caller. Until Linux 6.13, the functions of a program have 512 bytes of stack
+/// in total.
+#[inline(never)]
+fn peek_apart(address: u64, offset: u32) -> u64 {
+    peek(address, offset)
 }
 
 /// Returns the address of the cgroup of a task, in the chosen hierarchy; 0 for an autogroup. `task` is the address of the task.

@@ -11,8 +11,8 @@ use cgscope_ledger::{
 };
 
 use super::{
-    CfsRunQueue, RunQueue, cgroup_id_at, cgroup_of, is_v2, levels_out_of_quota_at, load_at, peek, queue,
-    root_cgroup_id, throttles_tasks,
+    CfsRunQueue, RunQueue, cgroup_id_at, cgroup_of, is_v2, kernels_throttled_ns_rarely,
+    levels_out_of_quota_at, load_at, peek, peek_apart, queue, root_cgroup_id, throttles_tasks,
 };
 
 /// The lowest `prio` of fair tasks. Real-time and deadline tasks have a lower `prio` (MAX_RT_PRIO, the same in all versions).
@@ -27,30 +27,43 @@ const IO_WORKER: u32 = 0x10;
 /// count for the cgroup of that process.
 const KERNEL_THREAD: u32 = 0x20_0000;
 
-/// A `struct task_struct *` that the verifier trusts.
+/// A `struct task_struct *`. The verifier trusts it, or it is just a number (`Task<false>`). The latter can be taken from memory, so
+/// exported functions use it; they read the task by [`peek_apart`].
 #[derive(Clone, Copy)]
-pub struct Task(*const c_void);
+pub struct Task<const IS_TRUSTED: bool = true>(*const c_void);
 
-impl cgscope_ledger::host::Task for Task {
+/// Loads a field of a task: Usage: as of `field!`.
+macro_rules! of_task {
+    ($task:expr, $field:ident) => {
+        of_task!($task, $field: _)
+    };
+    ($task:expr, $field:ident: $type:ty) => {
+        if IS_TRUSTED { field!($task.0, $field: $type) } else { peek_apart($task.handle(), offset!($field)) as $type }
+    };
+}
+
+impl<const IS_TRUSTED: bool> cgscope_ledger::host::Task for Task<IS_TRUSTED> {
     inlined! {
         fn handle(self) -> u64 { self.0 as u64 }
         fn switches(self) -> u64 {
-            u64::wrapping_add(field!(self.0, task_nvcsw), field!(self.0, task_nivcsw))
+            u64::wrapping_add(of_task!(self, task_nvcsw), of_task!(self, task_nivcsw))
         }
-        fn run_delay_ns(self) -> u64 { field!(self.0, task_run_delay) }
-        fn last_queued_ns(self) -> u64 { field!(self.0, task_last_queued) }
+        fn run_delay_ns(self) -> u64 { of_task!(self, task_run_delay) }
+        fn last_queued_ns(self) -> u64 { of_task!(self, task_last_queued) }
         fn cpu(self) -> u32 { peek(self.run_queue_rarely(), offset!(rq_cpu)) as u32 }
         fn clock_ns(self) -> u64 { peek(self.run_queue_rarely(), offset!(rq_clock)) }
-        fn group(self) -> u64 { field!(self.0, task_sched_group) }
-        fn group_ran_ns(self) -> u64 { field!(field!(self.0, task_parent: *const c_void), entity_run_ns) }
+        fn group(self) -> u64 { of_task!(self, task_sched_group) }
+        fn group_ran_ns(self) -> u64 {
+            if IS_TRUSTED { field!(field!(self.0, task_parent: *const c_void), entity_run_ns) } else { self.group_ran_ns_rarely() }
+        }
         fn is_real_time(self) -> bool { self.prio() < FIRST_FAIR_PRIO }
         fn is_deadline(self) -> bool { self.prio() < 0 }
         fn is_of_bpf_scheduler(self) -> bool { peek(self.handle(), offset!(task_scx_flags)) & 1 != 0 }
-        fn is_throttled(self) -> bool { field!(self.0, task_throttled: u8) != 0 }
-        fn sleeps_on_queue(self) -> bool { field!(self.0, task_delayed: u8) != 0 }
+        fn is_throttled(self) -> bool { of_task!(self, task_throttled: u8) != 0 }
+        fn sleeps_on_queue(self) -> bool { of_task!(self, task_delayed: u8) != 0 }
         // Only the lowest byte is read, because the field is an `int` before Linux 7.2 and one byte since then.
-        fn is_on_queue(self) -> bool { field!(self.0, task_on_rq: u8) != 0 }
-        fn queue(self) -> u64 { self.cfs_rq().address() }
+        fn is_on_queue(self) -> bool { of_task!(self, task_on_rq: u8) != 0 }
+        fn queue(self) -> u64 { of_task!(self, task_cfs_rq) }
         fn queue_rarely(self) -> u64 { peek(self.handle(), offset!(task_cfs_rq)) }
         fn group_rarely(self) -> u64 { peek(self.handle(), offset!(task_sched_group)) }
         fn group_ran_ns_rarely(self) -> u64 { peek(peek(self.handle(), offset!(task_parent)), offset!(entity_run_ns)) }
@@ -118,39 +131,36 @@ impl cgscope_ledger::host::Task for Task {
     }
 }
 
-impl Task {
+impl<const IS_TRUSTED: bool> Task<IS_TRUSTED> {
     inlined! {
-        pub fn new(pointer: *const c_void) -> Self { Self(pointer) }
-        pub fn pointer(self) -> *mut c_void { self.0.cast_mut() }
         /// Returns the thread id; 0 for the idle task of every CPU.
-        pub fn tid(self) -> u32 { field!(self.0, task_pid) }
-        pub fn tgid(self) -> u32 { field!(self.0, task_tgid) }
-        pub fn start_ns(self) -> u64 { field!(self.0, task_start_time) }
-        pub fn uid(self) -> u32 { field!(field!(self.0, task_cred: *const c_void), cred_uid) }
-        pub fn state(self) -> u32 { field!(self.0, task_state) }
+        pub fn tid(self) -> u32 { of_task!(self, task_pid) }
+        pub fn tgid(self) -> u32 { of_task!(self, task_tgid) }
+        pub fn start_ns(self) -> u64 { of_task!(self, task_start_time) }
+        pub fn state(self) -> u32 { of_task!(self, task_state) }
         /// Returns EXIT_ZOMBIE or EXIT_DEAD; 0 until the task has exited.
-        pub fn exit_state(self) -> u32 { field!(self.0, task_exit_state) }
-        pub fn is_kernel_thread(self) -> bool { field!(self.0, task_flags: u32) & KERNEL_THREAD != 0 }
-        pub fn is_exiting(self) -> bool { field!(self.0, task_flags: u32) & EXITING != 0 }
+        pub fn exit_state(self) -> u32 { of_task!(self, task_exit_state) }
+        pub fn is_kernel_thread(self) -> bool { of_task!(self, task_flags: u32) & KERNEL_THREAD != 0 }
+        pub fn is_exiting(self) -> bool { of_task!(self, task_flags: u32) & EXITING != 0 }
         /// Returns whether the task can be in a system call. Kernel threads and io_uring workers never are.
         pub fn has_user_space(self) -> bool {
-            !self.is_kernel_thread() && field!(self.0, task_flags: u32) & IO_WORKER == 0
+            !self.is_kernel_thread() && of_task!(self, task_flags: u32) & IO_WORKER == 0
         }
         /// Returns whether the task is on a CPU. Only the lowest byte is read, as in [`Self::is_on_queue`].
-        pub fn on_cpu(self) -> bool { field!(self.0, task_on_cpu: u8) != 0 }
+        pub fn on_cpu(self) -> bool { of_task!(self, task_on_cpu: u8) != 0 }
         /// Returns whether the task runs, waits to run, or is about to leave its CPU. This includes a task that [sleeps on a
         /// queue](Self::sleeps_on_queue).
         pub fn is_active(self) -> bool { self.on_cpu() || self.is_on_queue() }
         /// Returns whether the task is being moved to another run queue (TASK_ON_RQ_MIGRATING, 2 in all versions).
-        pub fn moves(self) -> bool { field!(self.0, task_on_rq: u8) == 2 }
+        pub fn moves(self) -> bool { of_task!(self, task_on_rq: u8) == 2 }
         /// Returns when the task last switched in, ns of `rq->clock`; 0 for the idle task.
-        pub fn last_arrival_ns(self) -> u64 { field!(self.0, task_last_arrival) }
+        pub fn last_arrival_ns(self) -> u64 { of_task!(self, task_last_arrival) }
         /// Returns the time up to which the task's run time is counted, ns of `rq->clock_task`. For a task on a CPU, this is the
         /// time of the switch in or of the last tick, whichever is later. For other tasks, this is the time of the last switch
         /// out.
-        pub fn counted_until_ns(self) -> u64 { field!(self.0, task_counted_until) }
+        pub fn counted_until_ns(self) -> u64 { of_task!(self, task_counted_until) }
         /// Returns the effective priority. A lower number means a higher priority. Deadline tasks have numbers below 0.
-        fn prio(self) -> i32 { field!(self.0, task_prio) }
+        fn prio(self) -> i32 { of_task!(self, task_prio) }
         /// Returns whether the task waits for a device, is about to wait for one, or has not run since such a wait. Returns false
         /// if the kernel lacks the field.
         pub fn in_iowait(self) -> bool { self.has_bit(offset!(task_in_iowait)) }
@@ -158,32 +168,40 @@ impl Task {
         /// the field.
         pub fn contributes_to_load(self) -> bool { self.has_bit(offset!(task_contributes_to_load)) }
         fn has_bit(self, at: u32) -> bool {
-            at != ABSENT && load_at::<u8>(self.0, at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
+            at != ABSENT && self.byte(at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
+        }
+        fn byte(self, at: u32) -> u8 {
+            if IS_TRUSTED { load_at(self.0, at) } else { peek_apart(self.handle(), at) as u8 }
         }
         /// Returns how long the task has run, ns. The value is up to date when the task has just switched in.
-        pub fn ran_ns(self) -> u64 { field!(self.0, task_run_ns) }
+        pub fn ran_ns(self) -> u64 { of_task!(self, task_run_ns) }
         /// Returns the NUMA node that the kernel's balancing prefers for the task; -1 if there is none.
         pub fn preferred_node(self) -> i32 {
-            if has_field!(task_preferred_node) { field!(self.0, task_preferred_node) } else { -1 }
+            if has_field!(task_preferred_node) { of_task!(self, task_preferred_node) } else { -1 }
         }
-        /// Returns the queue that the task's group has on the task's CPU. The kernel sets it for tasks of every scheduling class.
-        pub fn cfs_rq(self) -> CfsRunQueue { CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void)) }
-        /// Returns the run queue of the CPU on which the task runs, waits, or last ran.
-        pub fn run_queue(self) -> RunQueue { self.cfs_rq().run_queue() }
-        /// Returns the address of the same run queue. For rare code paths, see [`peek`].
+        /// Returns this task, which is a trusted one.
+        pub fn trusted(self) -> Task { Task(self.0) }
+        /// Returns how long the task's queue had been in a hierarchy out of quota at the time `clock_ns`, ns, by the kernel's own
+        /// clock.
+        pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
+            if IS_TRUSTED {
+                CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void)).kernels_throttled_ns(clock_ns)
+            } else {
+                kernels_throttled_ns_rarely(self.queue_rarely(), clock_ns)
+            }
+        }
+        /// Returns the address of the task's run queue. For rare code paths, see [`peek`].
         pub fn run_queue_rarely(self) -> u64 { peek(self.queue_rarely(), offset!(cfs_rq_rq)) }
-    }
-
-    #[inline(always)]
-    pub fn current() -> Self {
-        // SAFETY: the helper has no preconditions, and the kernel never returns null.
-        Self::new(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
     #[inline(always)]
     pub fn comm_words(self) -> [u64; 2] {
         let at = offset!(task_comm);
-        [load_at(self.0, at), load_at(self.0, at + 8)]
+        if IS_TRUSTED {
+            [load_at(self.0, at), load_at(self.0, at + 8)]
+        } else {
+            [peek_apart(self.handle(), at), peek_apart(self.handle(), at + 8)]
+        }
     }
 
     #[inline(always)]
@@ -203,11 +221,79 @@ impl Task {
     #[inline(always)]
     pub fn accounts(self) -> Accounts {
         Accounts {
-            user_ns: field!(self.0, task_utime),
-            system_ns: field!(self.0, task_stime),
-            guest_ns: field!(self.0, task_gtime),
+            user_ns: of_task!(self, task_utime),
+            system_ns: of_task!(self, task_stime),
+            guest_ns: of_task!(self, task_gtime),
             ..Accounts::default()
         }
+    }
+
+    /// Returns the same as [`Self::cgroup_id`]. For rare code paths, see [`peek`].
+    #[inline(never)]
+    pub fn cgroup_id_rarely(self) -> u64 {
+        cgroup_id_at(cgroup_of(self.handle()))
+    }
+
+    /// Returns the address of the queue that the task's group has on `cpu`; 0 if unknown. In Linux 7.2, the field is no array of
+    /// pointers.
+    #[inline(always)]
+    pub fn queue_address_on(self, cpu: u32) -> u64 {
+        let queues = peek(self.group_rarely(), offset!(task_group_cfs_rqs));
+        let queue = peek(queues, cpu * size_of::<u64>() as u32);
+        let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
+        if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }
+    }
+
+    /// Returns the readings that the kernel keeps for the task. The readings that the hook keeps are set to 0.
+    #[inline(always)]
+    pub fn totals(self) -> Totals {
+        Totals {
+            run_delay_ns: self.run_delay_ns(),
+            on_cpu_ns: self.ran_ns(),
+            voluntary: of_task!(self, task_nvcsw),
+            involuntary: of_task!(self, task_nivcsw),
+            migrations: of_task!(self, task_migrations),
+            ..Totals::default()
+        }
+    }
+
+    /// Writes the readings that the kernel and the hook keep for the task to a map value. `waits` is the caller's copy of
+    /// `storage.waits`. Each word is written separately, because a copy on the stack would be too large.
+    #[inline(always)]
+    pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
+        let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
+        // The kernel has not yet added a wait that the ledger has already counted, see `waits::leave_group`.
+        let lags = (run_delay_ns.wrapping_sub(waits.expected_run_delay_ns) as i64) < 0;
+        let run_delay_ns = if lags { waits.expected_run_delay_ns } else { run_delay_ns };
+        set(&mut into.run_delay_ns, run_delay_ns);
+        set(&mut into.unstamped, storage.unstamped_count);
+        set(&mut into.unstamped_ns, storage.unstamped_ns);
+        set(&mut into.on_cpu_ns, on_cpu_ns);
+        set(&mut into.voluntary, voluntary);
+        set(&mut into.involuntary, involuntary);
+        set(&mut into.migrations, migrations);
+        set(&mut into.throttled_waits, storage.throttled_waits);
+        for (into, ns) in into.by_cause.iter_mut().zip(&storage.by_cause) {
+            set(into, *ns);
+        }
+    }
+}
+
+impl Task {
+    inlined! {
+        pub fn new(pointer: *const c_void) -> Self { Self(pointer) }
+        pub fn pointer(self) -> *mut c_void { self.0.cast_mut() }
+        pub fn uid(self) -> u32 { field!(field!(self.0, task_cred: *const c_void), cred_uid) }
+        /// Returns the queue that the task's group has on the task's CPU. The kernel sets it for tasks of every scheduling class.
+        pub fn cfs_rq(self) -> CfsRunQueue { CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void)) }
+        /// Returns the run queue of the CPU on which the task runs, waits, or last ran.
+        pub fn run_queue(self) -> RunQueue { self.cfs_rq().run_queue() }
+    }
+
+    #[inline(always)]
+    pub fn current() -> Self {
+        // SAFETY: the helper has no preconditions, and the kernel never returns null.
+        Self::new(unsafe { bpf_get_current_task_btf() }.cast())
     }
 
     /// Returns the sums for the exited threads of the task's process.
@@ -236,22 +322,6 @@ impl Task {
             0 => root_cgroup_id(),
             id => id,
         }
-    }
-
-    /// Returns the same as [`Self::cgroup_id`]. For rare code paths, see [`peek`].
-    #[inline(never)]
-    pub fn cgroup_id_rarely(self) -> u64 {
-        cgroup_id_at(cgroup_of(self.handle()))
-    }
-
-    /// Returns the address of the queue that the task's group has on `cpu`; 0 if unknown. In Linux 7.2, the field is no array of
-    /// pointers.
-    #[inline(always)]
-    pub fn queue_address_on(self, cpu: u32) -> u64 {
-        let queues = peek(self.group_rarely(), offset!(task_group_cfs_rqs));
-        let queue = peek(queues, cpu * size_of::<u64>() as u32);
-        let its_cpu = peek(peek(queue, offset!(cfs_rq_rq)), offset!(rq_cpu)) as u32;
-        if queues != 0 && queue != 0 && its_cpu == cpu { queue } else { 0 }
     }
 
     /// Returns the number of the system call of a blocked task; negative if the task is in no system call.
@@ -295,39 +365,12 @@ impl Task {
         }
         self.is_on_queue() && !self.is_real_time() && self.cfs_rq().levels_out_of_quota() != 0
     }
+}
 
-    /// Returns the readings that the kernel keeps for the task. The readings that the hook keeps are set to 0.
-    #[inline(always)]
-    pub fn totals(self) -> Totals {
-        Totals {
-            run_delay_ns: self.run_delay_ns(),
-            on_cpu_ns: self.ran_ns(),
-            voluntary: field!(self.0, task_nvcsw),
-            involuntary: field!(self.0, task_nivcsw),
-            migrations: field!(self.0, task_migrations),
-            ..Totals::default()
-        }
-    }
-
-    /// Writes the readings that the kernel and the hook keep for the task to a map value. `waits` is the caller's copy of
-    /// `storage.waits`. Each word is written separately, because a copy on the stack would be too large.
-    #[inline(always)]
-    pub fn put_totals(self, waits: &Waits, storage: &TaskStorage, into: &mut Totals) {
-        let Totals { run_delay_ns, on_cpu_ns, voluntary, involuntary, migrations, .. } = self.totals();
-        // The kernel has not yet added a wait that the ledger has already counted, see `waits::leave_group`.
-        let lags = (run_delay_ns.wrapping_sub(waits.expected_run_delay_ns) as i64) < 0;
-        let run_delay_ns = if lags { waits.expected_run_delay_ns } else { run_delay_ns };
-        set(&mut into.run_delay_ns, run_delay_ns);
-        set(&mut into.unstamped, storage.unstamped_count);
-        set(&mut into.unstamped_ns, storage.unstamped_ns);
-        set(&mut into.on_cpu_ns, on_cpu_ns);
-        set(&mut into.voluntary, voluntary);
-        set(&mut into.involuntary, involuntary);
-        set(&mut into.migrations, migrations);
-        set(&mut into.throttled_waits, storage.throttled_waits);
-        for (into, ns) in into.by_cause.iter_mut().zip(&storage.by_cause) {
-            set(into, *ns);
-        }
+impl Task<false> {
+    inlined! {
+        /// Returns the task to which a storage belongs.
+        pub fn of(storage: &TaskStorage) -> Self { Self(storage.task as *const c_void) }
     }
 }
 

@@ -9,6 +9,7 @@
 use crate::{
     Cause,
     cause::{BUCKETS_OF_ROW, COLUMNS, ROWS, WHOLE, cell_of, column_of},
+    host::Host,
     verifier::{add_atomic, add_atomic_half, compare_exchange, exchange, get, opaque, set, wrapped},
     waits::WaitHost,
     wire::{COUNTERS_OF_ROW, Exited, Histogram, LOGGED, Log, TaskStorage},
@@ -109,43 +110,56 @@ fn count_all<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
 /// A program that takes the counters of the histogram sets [`TaskStorage::lock`], and then waits until `taken` is not [`BUSY`]. This
 /// function does the same in the other order. So at least one of both sees the other, and atomic additions are needed only then.
 #[inline(always)]
-pub fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place: Option<&mut Exited>) {
+pub fn count<H: Host>(
+    storage: &mut TaskStorage,
+    histogram: Option<&mut Histogram>,
+    place: Option<&mut Exited>,
+) {
     let end = get(&mut storage.logged);
     let next = (end.wrapping_sub(1) | (LOGGED as u32 - 1)).wrapping_add(1);
     // This is `next` if a reader has taken the whole lap.
     let from = exchange(&mut storage.taken, BUSY | u64::from(next)) as u32;
     set(&mut storage.logged, next);
-    let (log, number) = (&mut storage.log, end.wrapping_sub(from));
-    if let Some(histogram) = histogram {
-        if get(&mut storage.lock) == 0 {
-            each(log, from, number, |entry| add(histogram, entry));
-        } else {
-            each(log, from, number, |entry| {
-                changes(entry, |at, n| add_with(histogram, at, n, add_atomic_half))
-            });
+    match histogram {
+        Some(histogram) if end.wrapping_sub(from) == LOGGED as u32 && get(&mut storage.lock) == 0 => {
+            // Usually no reader has taken any entry. Without an index, this takes half as many instructions.
+            storage.log.iter_mut().for_each(|entry| add(histogram, get(entry)));
         }
-    } else if let Some(place) = place {
-        each(log, from, number, |entry| add_entry_to_place(place, entry));
-        add_atomic(&mut place.complete, 1);
+        histogram => {
+            let mut counting = Counting { log: &mut storage.log, histogram, place, from, end };
+            H::repeat(LOGGED as u32, count_one, &mut counting);
+            if let (None, Some(place)) = (counting.histogram, counting.place) {
+                add_atomic(&mut place.complete, 1);
+            }
+        }
     }
     // x86 makes earlier writes visible first.
     set(&mut storage.taken, next.into());
 }
 
+struct Counting<'a> {
+    log: &'a mut Log,
+    histogram: Option<&'a mut Histogram>,
+    place: Option<&'a mut Exited>,
+    from: u32,
+    end: u32,
+}
+
+/// Counts the next entry. Returns true if none is left.
 #[inline(always)]
-fn each(log: &mut Log, from: u32, number: u32, mut add: impl FnMut(u32)) {
-    if number == LOGGED as u32 {
-        // Usually no reader has taken any entry. Without an index, this takes half as many instructions.
-        log.iter_mut().for_each(|entry| add(get(entry)));
-        return;
+fn count_one(counting: &mut Counting<'_>) -> bool {
+    let from = get(&mut counting.from);
+    if from == get(&mut counting.end) {
+        return true;
     }
-    for at in 0..LOGGED as u32 {
-        // A negative number is large here.
-        if at >= number || number > LOGGED as u32 {
-            break;
-        }
-        add(get(wrapped(log, from.wrapping_add(at).into())));
+    set(&mut counting.from, from.wrapping_add(1));
+    let entry = get(wrapped(counting.log, from.into()));
+    if let Some(histogram) = &mut counting.histogram {
+        changes(entry, |at, n| add_with(histogram, at, n, add_atomic_half));
+    } else if let Some(place) = &mut counting.place {
+        add_entry_to_place(place, entry);
     }
+    false
 }
 
 /// Takes the oldest entry that nobody has taken. Returns 0 if there is none, and [`AGAIN`] if another program takes it. After 0, and
@@ -333,7 +347,7 @@ mod tests {
         let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
         let mut place = Box::new(Exited::NONE);
         (0..LOGGED).for_each(|_| append(&mut storage, entry_of(9, Cause::Kernel)));
-        count(&mut storage, None, Some(&mut place));
+        count::<Simulated>(&mut storage, None, Some(&mut place));
         let whole = u64::from(WHOLE) * LOGGED as u64;
         assert_eq!((place.counts[9], place.shares[cell_of(1, 3)]), (LOGGED as u64, whole));
         assert!(!Exited::is_reported(place.complete, [0; 2]));

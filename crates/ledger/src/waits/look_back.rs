@@ -88,9 +88,9 @@ pub fn look_back<H: WaitHost>(which: u32) {
         }
     }
     if !is_done {
-        H::repeat((LOOK_BACK - STEPS) as u32, step::<H>, which);
+        H::repeat((LOOK_BACK - STEPS) as u32, |which| step::<H>(*which), &mut { which });
         if work.walk.is_at_blocks() {
-            H::repeat(STEPS_OF_BLOCKS as u32, step_of_blocks::<H>, which);
+            H::repeat(STEPS_OF_BLOCKS as u32, |which| step_of_blocks::<H>(*which), &mut { which });
         }
     }
     let is_cut = work.walk.end();

@@ -80,11 +80,12 @@ fn add_all(sums: &mut ByCause, parts: &ByCause) {
 #[inline(always)]
 pub fn leave<H: WaitHost>(
     prev: H::Task,
-    start: &mut Start,
+    storage: &mut TaskStorage,
     ring: &crate::history::Ring,
     cpu: u32,
     clock_ns: u64,
 ) {
+    let start = &mut storage.start;
     start.kernel_ns = ring.kernel_ns;
     start.idle_ns = ring.idle_ns;
     start.taken = ring.taken;
@@ -94,6 +95,14 @@ pub fn leave<H: WaitHost>(
     start.cpu = cpu as u16;
     start.switches = prev.switches() as u32;
     start.limit = 0;
+    if prev.is_real_time() || prev.is_throttled() {
+        H::leave_limited(prev, storage, cpu, clock_ns);
+    }
+}
+
+/// Records which limit took `prev` off its CPU, if any.
+#[inline(always)]
+pub fn leave_limited<H: WaitHost>(prev: H::Task, start: &mut Start, cpu: u32, clock_ns: u64) {
     if prev.is_real_time() {
         if prev.is_out_of_runtime() {
             start.limit = RUNTIME;

@@ -187,20 +187,21 @@ impl Work {
 /// Splits the segment that is the span of `work`. `work` must not have any parts yet.
 #[inline(never)]
 pub(crate) fn split<H: WaitHost>(task: H::Task, start: &Start, work: &mut Work, which: u32) {
-    let (cpu, from_ns, to_ns) = (work.charges.cpu, get(&mut work.walk.from_ns), get(&mut work.walk.to_ns));
     let is_seen = start.is_of(task);
-    let is_missed = is_seen && u32::from(start.cpu) != cpu;
+    let is_missed = is_seen && u32::from(start.cpu) != get(&mut work.charges.cpu);
     let is_asleep = is_seen && start.limit == ASLEEP;
     if is_asleep {
         set(&mut work.is_asleep, 1);
         lose::<H>(Loss::MovedAsleep, which);
     }
-    if is_asleep || start.is_in_doubt::<H>(task, cpu) {
-        work.walk.add(Cause::Unattributed, to_ns - from_ns);
+    let is_in_doubt = is_missed && (start.limit != 0 || !H::throttles_tasks());
+    let ns = get(&mut work.walk.to_ns) - get(&mut work.walk.from_ns);
+    if is_asleep || is_in_doubt {
+        work.walk.add(Cause::Unattributed, ns);
         return;
     }
     if is_seen && start.limit == RUNTIME {
-        work.walk.add(Cause::RtThrottled, to_ns - from_ns);
+        work.walk.add(Cause::RtThrottled, ns);
         return;
     }
     let is_seen = is_seen && !is_missed;

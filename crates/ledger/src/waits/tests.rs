@@ -256,7 +256,7 @@ fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
         let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
         storage.cgroup_id = 3;
         let before = Facts { is_throttled: true, ..Facts::waiting_in(3, 0, 1_000) };
-        segment::leave::<Simulated>(before, &mut storage.start, ring, 0, 1_000);
+        segment::leave::<Simulated>(before, &mut storage, ring, 0, 1_000);
         storage.start.left_ns = left_ns;
         ring.push(7, 5_000, |_| {});
         let now = Facts { left_queue: (group, 0, 1_000), ..Facts::waiting_in(4, 1_000, 9_000) };

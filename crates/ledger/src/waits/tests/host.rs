@@ -12,8 +12,9 @@ use crate::{
     waits::{
         WaitHost,
         culprits::{self, PAIRS, Pairs, kind},
+        enter_composed,
         history::{Ring, tests::empty},
-        log, look_back,
+        log, look_back, segment,
         split::{self, Work},
     },
     wire::{CpuCounters, Exited, Histogram, Pair, TaskStorage},
@@ -201,8 +202,8 @@ impl Host for Simulated {
         MAPS.with_borrow_mut(|maps| *maps.losses.entry(loss.name()).or_default() += 1);
     }
 
-    fn repeat<F: Fn(u32) -> bool>(times: u32, step: F, which: u32) {
-        let _ = (0..times).any(|_| step(which));
+    fn repeat<C, F: Fn(&mut C) -> bool>(times: u32, step: F, context: &mut C) {
+        let _ = (0..times).any(|_| step(context));
     }
 }
 
@@ -338,7 +339,15 @@ impl WaitHost for Simulated {
     }
 
     fn count(storage: &mut TaskStorage, histogram: Option<&mut Histogram>, place: Option<&mut Exited>) {
-        log::count(storage, histogram, place);
+        log::count::<Self>(storage, histogram, place);
+    }
+
+    fn leave_limited(task: Facts, storage: &mut TaskStorage, cpu: u32, clock_ns: u64) {
+        segment::leave_limited::<Self>(task, &mut storage.start, cpu, clock_ns);
+    }
+
+    fn enter_composed(task: Facts, storage: &mut TaskStorage) {
+        enter_composed::<Self>(task, storage, Self::work(Work::HOOK).expect("working memory"));
     }
 
     fn work(which: u32) -> Option<&'static mut Work> {

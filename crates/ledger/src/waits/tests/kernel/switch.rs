@@ -122,7 +122,7 @@ impl Kernel {
             let storage = &mut self.tasks[prev].storage;
             match fate {
                 Fate::Preempted => {
-                    segment::leave::<Simulated>(facts, &mut storage.start, ring, cpu, clock_ns);
+                    segment::leave::<Simulated>(facts, storage, ring, cpu, clock_ns);
                 }
                 Fate::PreemptedUnstamped => waits::begin_unstamped(facts, storage, clock_ns),
                 Fate::Sleeps | Fate::SleepsOnQueue => {}
