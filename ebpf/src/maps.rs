@@ -19,12 +19,12 @@ use cgscope_ledger::{
     pressure::Pressures,
     segment::NO_CPU,
     split::Work,
-    verifier::{add_atomic, get},
+    verifier::{add_atomic, get, set},
     waits::log,
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CHAIN_BYTES, CgroupEvent, CpuCounters,
-        DEMAND_PLACES as DEMAND_PLACES_MAX, EXITED_CGROUPS, Exited, FOLLOWED, Face, HISTOGRAM_BYTES,
-        Histogram, ListRecord, MOVED as MOVED_MAX, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES,
+        DEMAND_PLACES as DEMAND_PLACES_MAX, EXITED_CGROUPS, Exited, FOLLOWED, HISTOGRAM_BYTES, Histogram,
+        ListRecord, MOVED as MOVED_MAX, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES,
         STACKS as PLACES_OF_STACKS, SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES, TaskRecord,
         TaskStorage, Totals, serial,
     },
@@ -260,7 +260,9 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     }
     let initial = new_storage()?;
     slots::identify(task, initial);
-    (initial.flags, initial.face, initial.reported.totals) = (0, Face::default(), Totals::NONE);
+    initial.flags = 0;
+    copy_zeroes(&mut initial.face);
+    copy_zeroes(&mut initial.reported.totals);
     initial.waits.expected_run_delay_ns = run_delay_ns;
     let waits = u64::from(ours && run_delay_ns != 0);
     let waited_ns = waits * run_delay_ns;
@@ -285,12 +287,23 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     (initial.serial, initial.reported.serial) = (sleeper.serial, sleeper.reported_serial);
     initial.cgroup_id = sleeper.cgroup_id;
     initial.face = sleeper.face;
-    initial.reported.totals =
-        Totals { run_delay_ns: sleeper.run_delay_ns, migrations: sleeper.migrations, ..task.totals() };
+    put_totals_asleep(task, sleeper, &mut initial.reported.totals);
     set_place(task, initial);
     if slots::create(task, Some(initial)) != 0 {
         take_memory(task_bytes());
     }
+}
+
+/// Writes the readings of a task that has no storage to a map value.
+#[inline(always)]
+pub fn put_totals_asleep(task: Task, sleeper: &Sleeper, into: &mut Totals) {
+    let Totals { on_cpu_ns, voluntary, involuntary, .. } = task.totals();
+    copy_zeroes(into);
+    set(&mut into.run_delay_ns, sleeper.run_delay_ns);
+    set(&mut into.on_cpu_ns, on_cpu_ns);
+    set(&mut into.voluntary, voluntary);
+    set(&mut into.involuntary, involuntary);
+    set(&mut into.migrations, sleeper.migrations);
 }
 
 /// Records on which CPU and node a new storage begins.

@@ -16,22 +16,22 @@ use cgscope_ledger::{
     wire::{
         AccountsRecord, Exited, ExitedRecord, HAS_ACCOUNTS, HAS_BASE, HAS_BASE_HISTOGRAM, HAS_HISTOGRAM,
         HAS_PLACEMENT, HAS_STACK, Histogram, INHERIT, ON_CPU, ON_RQ, Placement, Reported, SAME,
-        SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord, TaskStorage, Totals, UNCHANGED, Waits,
+        SELECT_PROCESS, SELECT_THREAD, SameRecord, TaskRecord, TaskStorage, UNCHANGED,
     },
 };
 
 use crate::{
     accounts, chains, changes,
     exits::{EXITED, TO_HISTOGRAM, count_unseen_arrival, hand_over_exited, take_waits},
-    host::{Kernel, exported},
+    host::{Exported, Kernel, exported},
     kernel::{
         EntryContext, SeqFile, Task, TaskContext, born_after_ns, follow_all, has_nodes, hook_allocates,
         keeps_accounts, select_born_before_ns,
     },
     maps::{
-        accounts_record, copy, create_sleeper, create_storage_at, histogram, lost, make_place, mark, moved,
-        no_exited, no_waits, record, remove_moved, same_record, selected, sleeper, stack, unreported,
-        wake_for_reader,
+        accounts_record, copy, copy_zeroes, create_sleeper, create_storage_at, histogram, lost, make_place,
+        mark, moved, no_exited, no_waits, put_totals_asleep, record, remove_moved, same_record, selected,
+        sleeper, stack, unreported, wake_for_reader,
     },
     moves,
     slots::storage,
@@ -125,6 +125,8 @@ exported! {
     /// Locks a storage, and prepares the record of its task. Returns 0 if there is nothing to report.
     fn begin_report([storage: TaskStorage], [histogram: Histogram], has_histogram: u64) -> u32 =
         prepare(Task::of(storage), storage, histogram, has_histogram != 0);
+    fn was_throttled([storage: TaskStorage]) =
+        segment::was_throttled::<Exported>(Task::of(storage), &mut storage.start);
     /// Unlocks a storage. If the task has exited in the meantime, adds its figures.
     fn end_report([storage: TaskStorage], [histogram: Histogram]) = {
         moves::unlock(storage);
@@ -156,9 +158,9 @@ fn emit_asleep(seq: SeqFile, task: Task) {
     let Some(sleeper) = sleeper(task) else { return };
     begin(record);
     put(task, sleeper.serial, sleeper.cgroup_id, record);
-    record.totals =
-        Totals { migrations: sleeper.migrations, run_delay_ns: sleeper.run_delay_ns, ..task.totals() };
-    record.waits = Waits { expected_run_delay_ns: sleeper.run_delay_ns, ..Waits::default() };
+    put_totals_asleep(task, sleeper, &mut record.totals);
+    copy_zeroes(&mut record.waits);
+    record.waits.expected_run_delay_ns = sleeper.run_delay_ns;
     record.followed = sleeper.flags;
     seq.write(record);
 }
@@ -241,7 +243,7 @@ fn adopt(task: Task) -> u32 {
     if let Some(storage) = create_storage_at(task, task.run_delay_ns(), born_later) {
         storage.flags |= flags;
         if task.is_throttled() {
-            segment::was_throttled::<Kernel>(task, &mut storage.start);
+            was_throttled(storage);
         } else if task.last_queued_ns() == 0 {
             // The task may have switched in while its storage was created. The hook did not count the wait before that switch. So
             // the wait is counted now. Otherwise, until the next switch in, user space would receive a sum that lacks this wait.
