@@ -330,7 +330,7 @@ fn config(
 /// Returns the number of slots for the storages of tasks, 1 KiB each. At a switch of a task whose slot is in use by another task, the
 /// hook takes about a fifth longer.
 fn slots(threads: u32) -> u32 {
-    threads.saturating_mul(8).clamp(1024, 4096).next_power_of_two()
+    threads.saturating_mul(8).clamp(2048, 4096).next_power_of_two()
 }
 
 /// Which viewers will follow which tasks, if several viewers share the readings.
