@@ -292,7 +292,9 @@ fn prepare(
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     record.followed = storage.flags;
-    storage.placement.preferred_node = task.preferred_node();
+    if has_nodes() {
+        storage.placement.preferred_node = task.preferred_node();
+    }
     1
 }
 

@@ -289,3 +289,10 @@ fn a_kernel_without_sched_ext_has_no_bpf_scheduler() {
     assert_eq!(sched_ext(&host.0), Some(SchedExt::default()));
     assert_eq!(sched_ext(&Fake::new("no-sys").0), None);
 }
+
+#[test]
+fn the_threads_of_the_host_are_counted_with_those_that_sleep() {
+    let host = Fake::new("threads").file("proc/loadavg", "0.10 0.05 0.01 2/345 6789\n");
+    assert_eq!(threads(&host.0), 345);
+    assert_eq!(threads(&Fake::new("no-threads").0), 0);
+}
