@@ -19,7 +19,7 @@ use crate::{
     pressure::{Ended, PressureHost},
     verifier::{get, set},
     waits::{
-        booking::{book, book_by_cpu, book_simple, count_by_cpu},
+        booking::{book, book_by_cpu, book_simple, count_by_cpu, log_shares},
         culprits::{Pairs, Place, kind},
         history::Ring,
         look_back::cause_of,
@@ -191,14 +191,14 @@ fn enter<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, wait: Wait, ring
 /// Records a wait that several slices of the history explain, or a limit.
 #[inline(always)]
 fn enter_later<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, wait: Wait) {
-    log::make_room::<H>(task, storage);
     if let Some(work) = H::work(Work::HOOK) {
         wait.put(&mut work.wait);
         H::enter_composed(task, storage);
+        log_shares::<H>(task, storage, work);
     }
 }
 
-/// Splits the wait in `work` by cause and records it. The log must have room for its entries.
+/// Splits the wait in `work` by cause, and divides it into shares.
 #[inline(always)]
 pub fn enter_composed<H: WaitHost>(next: H::Task, storage: &mut TaskStorage, work: &mut Work) {
     work.wait.leave_out_ended();

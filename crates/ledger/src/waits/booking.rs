@@ -100,20 +100,31 @@ impl Shares {
     }
 }
 
-/// Adds the parts of the wait in `work` to the sums and to the log.
+/// Adds the parts of the wait in `work` to the sums, and divides the wait into shares.
 #[inline(never)]
 pub(crate) fn book(storage: &mut TaskStorage, work: &mut Work) {
-    let (bucket, wait_ns) = (get(&mut work.wait.bucket), get(&mut work.wait.ns));
-    work.shares.divide(wait_ns, &work.walk.parts);
+    work.shares.divide(get(&mut work.wait.ns), &work.walk.parts);
     for (sum, ns) in storage.by_cause.iter_mut().zip(&work.walk.parts) {
         *sum += *ns;
     }
-    log::append(storage, log::entry(bucket, 0, 0));
-    for (column, share) in work.shares.by_column[..COLUMNS].iter_mut().enumerate() {
+}
+
+/// Appends the entries of the wait in `work`, which is already divided, to the log. The first entry also counts the wait.
+#[inline(never)]
+pub(crate) fn log_shares<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, work: &mut Work) {
+    let shares = &mut work.shares.by_column[..COLUMNS];
+    log::make_room::<H>(task, storage, shares.iter_mut().map(|share| u32::from(get(share) != 0)).sum());
+    let bucket = get(&mut work.wait.bucket);
+    let mut counter = log::counter(bucket);
+    for (column, share) in shares.iter_mut().enumerate() {
         let share = get(share);
         if share != 0 {
-            log::append(storage, log::part(bucket, column as u64, share));
+            log::append(storage, log::bits(counter, bucket, column as u64, share));
+            counter = log::NO_COUNTER;
         }
+    }
+    if counter != log::NO_COUNTER {
+        log::append(storage, log::bits(counter, bucket, 0, 0));
     }
 }
 

@@ -16,34 +16,34 @@ use crate::{
 };
 
 /// Bits of an entry, from the lowest: the number of the counter that counts the wait, the number of the counter of a column, the
-/// share of the wait that is added to it, and the lap. A wait with several causes has an entry that counts it, and one for each
-/// column.
+/// share of the wait that is added to it, and the lap. A wait with several causes has an entry for each column. The first of
+/// them also counts the wait.
 const COLUMN: u32 = 9;
 const SHARE: u32 = 18;
 const LAP: u32 = 25;
 /// In the bits of the lap: always set, so that no entry is 0.
 const IS_ENTRY: u32 = 1 << 6;
 
-/// Maximum number of entries of a wait.
-const LONGEST: u32 = COLUMNS as u32 + 1;
-
 /// In [`TaskStorage::taken`]: the hook counts the entries.
 const BUSY: u64 = 1 << u32::BITS;
 
-/// Returns an entry that counts a wait. Column and share are 0, or those of the wait's only cause. The lap is missing.
+/// Returns an entry that counts a wait. Column and share are 0, or those of one of the wait's causes. The lap is missing.
 #[inline(always)]
 pub const fn entry(bucket: u64, column: u64, share: u64) -> u32 {
-    bits(2 * bucket - bucket % BUCKETS_OF_ROW as u64, bucket, column, share)
+    bits(counter(bucket), bucket, column, share)
 }
 
-/// Returns an entry that counts no wait: it adds to a counter that nobody reads.
+/// Returns the number of the counter that counts the waits of a bucket.
 #[inline(always)]
-pub(crate) const fn part(bucket: u64, column: u64, share: u64) -> u32 {
-    bits(COUNTERS_OF_ROW as u64 - 1, bucket, column, share)
+pub(crate) const fn counter(bucket: u64) -> u64 {
+    2 * bucket - bucket % BUCKETS_OF_ROW as u64
 }
 
+/// A counter that nobody reads, for entries that count no wait.
+pub(crate) const NO_COUNTER: u64 = COUNTERS_OF_ROW as u64 - 1;
+
 #[inline(always)]
-const fn bits(counter: u64, bucket: u64, column: u64, share: u64) -> u32 {
+pub(crate) const fn bits(counter: u64, bucket: u64, column: u64, share: u64) -> u32 {
     let row = bucket / BUCKETS_OF_ROW as u64;
     let of_column = row * COUNTERS_OF_ROW as u64 + BUCKETS_OF_ROW as u64 + column;
     (counter | of_column << COLUMN | share << SHARE) as u32
@@ -88,10 +88,10 @@ pub(crate) fn count_if_full<H: WaitHost>(task: H::Task, storage: &mut TaskStorag
     }
 }
 
-/// Counts the entries if the log lacks room for another wait.
+/// Counts the entries if the log lacks room for `more`, at most one for each column.
 #[inline(always)]
-pub(crate) fn make_room<H: WaitHost>(task: H::Task, storage: &mut TaskStorage) {
-    if get(&mut storage.logged) % LOGGED as u32 > LOGGED as u32 - LONGEST {
+pub(crate) fn make_room<H: WaitHost>(task: H::Task, storage: &mut TaskStorage, more: u32) {
+    if get(&mut storage.logged) % LOGGED as u32 + more > LOGGED as u32 {
         count_all::<H>(task, storage);
     }
 }
@@ -250,7 +250,7 @@ mod tests {
         BUCKETS, CAUSES,
         cause::{CELLS, row_of},
         waits::{
-            booking::book,
+            booking::{book, log_shares},
             tests::host::{Facts, Maps, Simulated},
         },
     };
@@ -294,7 +294,6 @@ mod tests {
             let (mut reported, mut expected) = (Histogram::NONE, ([0u32; BUCKETS], [0u32; CELLS]));
             for ((bucket, parts), is_simple, reader) in waits {
                 expected.0[bucket] += 1;
-                make_room::<Simulated>(task, &mut storage);
                 if is_simple {
                     append(&mut storage, entry_of(bucket, Cause::Kernel));
                     expected.1[cell_of(row_of(bucket), 3)] += WHOLE;
@@ -302,6 +301,7 @@ mod tests {
                     let work = Simulated::work(0).expect("working memory");
                     (work.walk.parts, work.wait.bucket, work.wait.ns) = (parts, bucket as u64, parts.iter().sum());
                     book(&mut storage, work);
+                    log_shares::<Simulated>(task, &mut storage, work);
                     let shares = divided(&parts);
                     (0..COLUMNS).for_each(|column| expected.1[cell_of(row_of(bucket), column)] += shares[column] as u32);
                 }
