@@ -11,7 +11,7 @@ use cgscope_ledger::{
     segment, task_state,
     verifier::{get, opaque, set},
     waits,
-    wire::{Placement, TaskStorage, UNCHANGED},
+    wire::{TaskStorage, UNCHANGED},
 };
 use core::ffi::c_void;
 
@@ -21,7 +21,7 @@ use crate::{
     history,
     host::{Exported, Kernel, exported},
     kernel::{RunQueue, Task, follow_all, has_nodes, hook_allocates, keeps_accounts},
-    maps::{cpu_counters, create_missing, first_read_ns, lost, node_place, ring, sleeper, wake},
+    maps::{cpu_counters, create_missing, first_read_ns, lost, node_place, placement, ring, sleeper, wake},
     moves,
     slots::storage,
 };
@@ -75,7 +75,7 @@ pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
             chains::arrived(next, storage, clock_ns, false);
             segment::run::<Kernel>(next, &mut storage.start, cpu, clock_ns);
             if has_nodes() && storage.start.ran_on != cpu {
-                change_node(next, &mut storage.placement, cpu);
+                change_node(next, cpu);
                 storage.start.ran_on = cpu;
             }
             if storage.cgroup_id != who && who != KERNEL {
@@ -113,7 +113,8 @@ fn leave(prev: Task, state: u32, preempted: bool, ring: &mut Ring, cpu: u32, clo
 /// Counts a migration to another NUMA node. `task` has switched in on a different CPU than before. This function is not inlined,
 /// because it is rarely called.
 #[inline(never)]
-fn change_node(task: Task, placement: &mut Placement, cpu: u32) {
+fn change_node(task: Task, cpu: u32) {
+    let Some(placement) = placement(task) else { return };
     let (place, before) = (node_place(cpu), placement.place);
     if place == 0 || place == before {
         return;

@@ -24,9 +24,9 @@ use cgscope_ledger::{
     wire::{
         AccountsRecord, CGROUP_EVENTS_BYTES, CHAIN_BYTES, CgroupEvent, CpuCounters,
         DEMAND_PLACES as DEMAND_PLACES_MAX, EXITED_CGROUPS, Exited, FOLLOWED, HISTOGRAM_BYTES, Histogram,
-        ListRecord, MOVED as MOVED_MAX, Marks, SELECT_PROCESS, SELECTED_MAX, SLEEPER_BYTES,
-        STACKS as PLACES_OF_STACKS, SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES, TaskRecord,
-        TaskStorage, Totals, serial,
+        ListRecord, MOVED as MOVED_MAX, Marks, PLACEMENT_BYTES, Placement, SELECT_PROCESS, SELECTED_MAX,
+        SLEEPER_BYTES, STACKS as PLACES_OF_STACKS, SameRecord, Sleeper, StackCount, StackKey, TASK_BYTES,
+        TaskRecord, TaskStorage, Totals, serial,
     },
 };
 
@@ -43,6 +43,11 @@ use crate::{
 #[unsafe(no_mangle)]
 #[unsafe(link_section = ".maps")]
 static HISTOGRAMS: TaskStorageMap<Histogram> = TaskStorageMap::NEW;
+
+/// The nodes on which the tasks with a [storage] ran, if there are several nodes.
+#[unsafe(no_mangle)]
+#[unsafe(link_section = ".maps")]
+static PLACEMENTS: TaskStorageMap<Placement> = TaskStorageMap::NEW;
 
 /// Entries of all followed tasks without a [storage]. When a task gets a storage, its entry here remains.
 #[unsafe(no_mangle)]
@@ -272,7 +277,7 @@ pub fn create_storage_at(task: Task, run_delay_ns: u64, ours: bool) -> Option<&'
     if keeps_accounts() {
         accounts::was_blocked(task, &mut initial.blocked);
     }
-    set_place(task, initial);
+    initial.start.ran_on = task.cpu();
     created(task, Some(initial))
 }
 
@@ -288,9 +293,11 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     initial.cgroup_id = sleeper.cgroup_id;
     initial.face = sleeper.face;
     put_totals_asleep(task, sleeper, &mut initial.reported.totals);
-    set_place(task, initial);
+    let ran_on = task.cpu();
+    initial.start.ran_on = ran_on;
     if slots::create(task, Some(initial)) != 0 {
         take_memory(task_bytes());
+        begin_placement(task, ran_on);
     }
 }
 
@@ -306,14 +313,20 @@ pub fn put_totals_asleep(task: Task, sleeper: &Sleeper, into: &mut Totals) {
     set(&mut into.migrations, sleeper.migrations);
 }
 
-/// Records on which CPU and node a new storage begins.
+/// Begins to record on which nodes a task with a new storage runs. The task has last run on the CPU `ran_on`.
 #[inline(always)]
-fn set_place(task: Task, initial: &mut TaskStorage) {
-    initial.start.ran_on = task.cpu();
-    if has_nodes() {
-        initial.placement.place = node_place(initial.start.ran_on);
-        initial.placement.since_ran_ns = task.ran_ns();
+fn begin_placement(task: Task, ran_on: u32) {
+    if has_nodes()
+        && let Some(placement) = PLACEMENTS.get(task.pointer(), ptr::null_mut(), CREATE)
+    {
+        placement.place = node_place(ran_on);
+        placement.since_ran_ns = task.ran_ns();
     }
+}
+
+#[inline(always)]
+pub fn placement(task: Task) -> Option<&'static mut Placement> {
+    PLACEMENTS.get(task.pointer(), ptr::null_mut(), 0)
 }
 
 /// Creates the storage of a followed task that the hook sees for the first time. If this fails, the next switch in tries it
@@ -377,6 +390,7 @@ fn has_memory_left(bytes: u64) -> bool {
 
 #[inline(always)]
 fn created(task: Task, initial: Option<&mut TaskStorage>) -> Option<&'static mut TaskStorage> {
+    let ran_on = initial.as_ref().map_or(NO_CPU, |initial| initial.start.ran_on);
     let is_new = slots::create(task, initial) != 0;
     // This fails if another program is creating the storage: a reader may find the task before `on_new_task` runs.
     let Some(storage) = storage(task) else {
@@ -390,6 +404,7 @@ fn created(task: Task, initial: Option<&mut TaskStorage>) -> Option<&'static mut
         if !hook_allocates() && HISTOGRAMS.get(task.pointer(), ptr::null_mut(), CREATE).is_none() {
             lost(Loss::StorageNotCreated);
         }
+        begin_placement(task, ran_on);
         chains::begin(task, storage);
     }
     Some(storage)
@@ -505,7 +520,8 @@ pub fn lost_times(loss: Loss, times: u64) {
 fn task_bytes() -> u64 {
     let histogram = if hook_allocates() { 0 } else { HISTOGRAM_BYTES };
     let chain = if keeps_chains() { CHAIN_BYTES } else { 0 };
-    TASK_BYTES + histogram + chain
+    let placement = if has_nodes() { PLACEMENT_BYTES } else { 0 };
+    TASK_BYTES + histogram + chain + placement
 }
 
 #[inline(always)]

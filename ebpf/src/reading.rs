@@ -30,8 +30,8 @@ use crate::{
     },
     maps::{
         accounts_record, copy, copy_zeroes, create_sleeper, create_storage_at, histogram, lost, make_place,
-        mark, moved, no_exited, no_waits, put_totals_asleep, record, remove_moved, same_record, selected,
-        sleeper, stack, unreported, wake_for_reader,
+        mark, moved, no_exited, no_waits, placement, put_totals_asleep, record, remove_moved, same_record,
+        selected, sleeper, stack, unreported, wake_for_reader,
     },
     moves,
     slots::storage,
@@ -115,8 +115,13 @@ pub fn report(seq: SeqFile, task: Task, storage: &mut TaskStorage) {
     if begin_report(storage, histogram, has_histogram) != 0
         && let Some(record) = record()
     {
+        let mut placement = if has_nodes() { placement(task) } else { None };
+        if let Some(placement) = &mut placement {
+            placement.preferred_node = task.preferred_node();
+            has(record, HAS_PLACEMENT, size_of::<Placement>());
+        }
         put_accounts(task, storage, record);
-        write(seq, storage, record);
+        write(seq, storage, placement, record);
     }
     end_report(storage, histogram);
 }
@@ -292,15 +297,17 @@ fn prepare(
     task.put_totals(&waits, storage, &mut record.totals);
     copy(&waits, &mut record.waits);
     record.followed = storage.flags;
-    if has_nodes() {
-        storage.placement.preferred_node = task.preferred_node();
-    }
     1
 }
 
 /// Writes the record of a task and its parts.
 #[inline(always)]
-fn write(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
+fn write(
+    seq: SeqFile,
+    storage: &mut TaskStorage,
+    placement: Option<&mut Placement>,
+    record: &mut TaskRecord,
+) {
     seq.write(record);
     if get(&mut record.flags) & HAS_BASE != 0 {
         // The figures at the latest move are written before the new figures overwrite them.
@@ -314,8 +321,8 @@ fn write(seq: SeqFile, storage: &mut TaskStorage, record: &mut TaskRecord) {
         storage.reported.serial = storage.serial;
     }
     copy(&record.totals, &mut storage.reported.totals);
-    if has_nodes() {
-        seq.write(&mut storage.placement);
+    if let Some(placement) = placement {
+        seq.write(placement);
     }
     write_accounts(seq, storage, record);
     if get(&mut record.flags) & HAS_HISTOGRAM != 0
@@ -345,9 +352,6 @@ fn what_is_reported(task: Task<false>, storage: &mut TaskStorage, record: &mut T
     }
     if task.on_cpu() {
         has(record, ON_CPU, 0);
-    }
-    if has_nodes() {
-        has(record, HAS_PLACEMENT, size_of::<Placement>());
     }
 }
 

@@ -190,7 +190,7 @@ pub struct Face {
 ///
 /// The order of the members decides how many cache lines a switch touches. Most storages begin with a cache line. The first has what
 /// both sides of a switch need, and ends with the first word of `start`. The second has the rest of what the hook records when the
-/// task leaves its CPU. The fourth is the log, and the fifth has the usual causes.
+/// task leaves its CPU. The fourth and fifth are the log, and the sixth has the usual causes.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct TaskStorage {
@@ -223,7 +223,6 @@ pub struct TaskStorage {
     pub unstamped_ns: u64,
     pub unstamped_count: u64,
     pub moved: Moved,
-    pub placement: Placement,
     pub blocked: Blocked,
     /// See [`serial`]. It changes whenever the task moves to another cgroup ([`next_serial`]).
     pub serial: u64,
@@ -269,6 +268,9 @@ pub const HISTOGRAM_BYTES: u64 = in_kernel(size_of::<Histogram>()) as u64;
 // If one task in ten fills its log between two readings, a task takes at most 1.5 KiB of kernel memory on average.
 const _: () = assert!(in_kernel(size_of::<TaskStorage>()) + OF_TASK + HISTOGRAM_BYTES as usize / 10 <= 1536);
 
+/// Memory of a task's [`Placement`], bytes.
+pub const PLACEMENT_BYTES: u64 = in_kernel(size_of::<Placement>()) as u64;
+
 /// Memory of a [`Chain`](crate::chains::Chain), bytes.
 pub const CHAIN_BYTES: u64 = in_kernel(size_of::<crate::chains::Chain>()) as u64;
 
@@ -294,7 +296,7 @@ pub struct Reported {
 }
 
 /// Number of entries in a [`Log`], a power of two.
-pub const LOGGED: usize = 16;
+pub const LOGGED: usize = 32;
 
 /// The latest waits of a task, see [`crate::waits::log`].
 pub type Log = [u32; LOGGED];
@@ -344,7 +346,7 @@ pub struct CpuHistogram {
     pub shares: Shares,
 }
 
-/// The nodes on which a task ran. They are recorded only if there are several nodes, see [`Config::nodes`].
+/// The nodes on which a task ran. Tasks have this value only if there are several nodes, see [`Config::nodes`].
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
