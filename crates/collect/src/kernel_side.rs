@@ -22,6 +22,7 @@ use cgscope_ledger::{
     wire::{Config, Exited, Marks, SELECT_PROCESS, SELECT_THREAD, names},
 };
 use cgscope_model::{Losses, Selection};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::{
     Failure,
@@ -42,7 +43,6 @@ pub static SAMPLE_OBJECT: &[u8] = aya::include_bytes_aligned!(env!("CGSCOPE_SAMP
 /// The attached BPF side. Dropping it detaches and unloads everything.
 pub(crate) struct KernelSide {
     bpf: Ebpf,
-    cgroup_events: RingBuf<MapData>,
     /// `None` if the kernel refuses iterators over the entries of a map.
     exited: Option<TableReading>,
     /// `None` if each reading visits all tasks.
@@ -121,11 +121,6 @@ impl KernelSide {
         });
         let mut bpf = bpf.map_err(failed("create the BPF maps"))?;
         let btf = btf.map_err(failed("read the kernel's type information"))?;
-        let cgroup_events = step("map a BPF ring buffer", || {
-            let events =
-                bpf.take_map(names::CGROUP_EVENTS).ok_or("the object has no map of cgroup events")?;
-            Ok(RingBuf::try_from(events)?)
-        })?;
         let is_wanted = |name: &str| match name {
             _ if CGROUP_PROGRAMS.contains(&name) => config.cgroup_hierarchy != u64::MAX,
             names::ON_THROTTLE | names::ON_UNTHROTTLE => config.keep_throttle_clock != 0,
@@ -136,7 +131,7 @@ impl KernelSide {
         let mut unloaded = load(&mut bpf, &btf, is_wanted);
         let exited = exited_reading(&mut bpf, &mut unloaded);
         let exited = exited.map_err(failed("load the reading of the exited tasks"))?;
-        let mut side = Self { bpf, cgroup_events, exited, changes: None, refused: Vec::new() };
+        let mut side = Self { bpf, exited, changes: None, refused: Vec::new() };
         side.prepare(config.root_cgroup_id, plan.selection).map_err(failed("fill the BPF maps"))?;
         side.set_nodes(plan.nodes.iter().copied())?;
         side.set_room(plan.room.unwrap_or(i64::MAX))?;
@@ -242,10 +237,23 @@ impl KernelSide {
         self.exited.as_ref().map(TableReading::open).transpose().map_err(failed("read the exited tasks"))
     }
 
-    pub(crate) fn cgroup_events(&mut self, mut each: impl FnMut(&[u8])) {
-        while let Some(event) = self.cgroup_events.next() {
-            each(&event);
-        }
+    /// Passes the cgroup events since the last call to `each`. Maps the ring buffer only if it has events, and only during the call:
+    /// it is mapped twice in a row, so it would add 1 MiB to our resident memory.
+    pub(crate) fn cgroup_events(&mut self, mut each: impl FnMut(&[u8])) -> Result<(), Failure> {
+        step("map a BPF ring buffer", || {
+            let map = map_mut(&mut self.bpf, names::CGROUP_EVENTS)?;
+            if let Map::RingBuf(ring) = &map {
+                let mut ring = [PollFd::from_borrowed_fd(ring.fd().as_fd(), PollFlags::IN)];
+                if poll(&mut ring, Some(&Timespec::default())) == Ok(0) {
+                    return Ok(());
+                }
+            }
+            let mut events = RingBuf::try_from(map)?;
+            while let Some(event) = events.next() {
+                each(&event);
+            }
+            Ok(())
+        })
     }
 
     /// Sets the node of each CPU. A node is given by its index plus one. Skips CPUs beyond the possible CPUs.

@@ -81,14 +81,14 @@ impl Source for BpfSource {
     fn report_cgroups(&mut self, tree: &mut CgroupTree, now: Instant) {
         let reported_ns = mem::replace(&mut self.events_reported_ns, monotonic_ns());
         let side = &mut self.draft.side;
-        side.cgroup_events(|bytes| {
+        let read = side.cgroup_events(|bytes| {
             if let Some(event) = TreeEvent::parse(bytes) {
                 tree.receive_since(event, reported_ns, now);
             }
         });
         // If we cannot read the losses now, the next sample notices lost events.
         let lost = side.losses().map_or(self.events_lost, |losses| losses.get(Loss::CgroupEventLost));
-        if lost != self.events_lost {
+        if lost != self.events_lost || read.is_err() {
             self.events_lost = lost;
             tree.has_missed = true;
         }
