@@ -2,6 +2,7 @@
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::Entry},
+    mem,
     sync::Arc,
 };
 
@@ -123,7 +124,7 @@ impl Reading<'_> {
             Reported::Same(record) => {
                 if let Some(at) = self.seek(record.serial) {
                     let task = &mut self.known.tasks[at];
-                    task.reported_in = self.known.turn;
+                    task.is_reported = true;
                     task.followers = record.followed & FOLLOWED;
                 }
                 None
@@ -218,8 +219,10 @@ impl Reading<'_> {
             }
         };
         let before = task.reading.totals.by_cause;
-        task.base = base.or(task.base.take());
-        let active = task.update(reported, self.known.turn, &self.around);
+        if base.is_some() {
+            task.more.get_or_insert_default().base = base;
+        }
+        let active = task.update(reported, &self.around);
         self.known.active.push(active);
         self.known.throttled.add(record.cgroup_id, &before, &task.reading.totals.by_cause);
         task
@@ -250,14 +253,6 @@ impl Reading<'_> {
                 other.has_exited |= other.reading.tid == task.reading.tid;
             }
         }
-        known.tasks.retain(|task| {
-            // Keep each reported task in this sample, even if the task has exited: the BPF side reports it only once.
-            let is_there = task.reported_in == known.turn || !visits_all && !task.has_exited;
-            if !is_there {
-                leave(&mut known.cgroups, task.reading.cgroup_id);
-            }
-            is_there
-        });
         if let Some(first) = added.iter().map(|task| task.reading.serial).min() {
             added.iter().for_each(|task| enter(&mut known.cgroups, task.reading.cgroup_id));
             // New tasks mostly have the highest serials, so few known tasks come after them.
@@ -265,6 +260,14 @@ impl Reading<'_> {
             known.tasks.append(&mut added);
             known.tasks[from..].sort_by_key(|task| task.reading.serial);
         }
+        known.tasks.retain_mut(|task| {
+            // Keep each reported task in this sample, even if the task has exited: the BPF side reports it only once.
+            let is_there = mem::take(&mut task.is_reported) || !visits_all && !task.has_exited;
+            if !is_there {
+                leave(&mut known.cgroups, task.reading.cgroup_id);
+            }
+            is_there
+        });
         for record in waiting.values() {
             if let Ok(at) = known.find(record.serial) {
                 Arc::make_mut(&mut known.tasks[at].reading).pending = pending(record, clock_ns).map(Arc::new);
@@ -296,26 +299,33 @@ fn has_name(reading: &TaskReading, record: &TaskRecord) -> bool {
 #[derive(Default)]
 pub(crate) struct KnownTask {
     pub(crate) reading: Arc<TaskReading>,
-    /// Figures of the task at its move to its current cgroup; `None` if it has not moved.
-    base: Option<Box<Base>>,
-    pub(crate) stack: Option<Arc<[u64]>>,
+    /// Boxed, because few tasks have any of it.
+    pub(crate) more: Option<Box<More>>,
     /// Bits of the viewers that follow the task.
     followers: u64,
-    reported_in: u64,
+    /// Whether the current reading has reported the task.
+    is_reported: bool,
     /// Whether the task has exited. The latest sample is then the last sample with this task.
     has_exited: bool,
 }
 
+#[derive(Default)]
+pub(crate) struct More {
+    /// Figures of the task at its move to its current cgroup; `None` if it has not moved.
+    base: Option<Box<Base>>,
+    pub(crate) stack: Option<Arc<[u64]>>,
+}
+
 impl KnownTask {
     /// Replaces the reading. The new reading shares unchanged parts with the previous one.
-    fn update(&mut self, reported: &TaskReported<'_>, turn: u64, around: &Around<'_>) -> Active {
+    fn update(&mut self, reported: &TaskReported<'_>, around: &Around<'_>) -> Active {
         let record = reported.record;
-        self.reported_in = turn;
+        self.is_reported = true;
         self.followers = record.followed & FOLLOWED;
         if let Some(stack) = reported.stack {
-            self.stack = Some(frames(stack));
+            self.more.get_or_insert_default().stack = Some(frames(stack));
         }
-        let (before, base) = (&self.reading, self.base.as_deref());
+        let (before, base) = (&self.reading, self.more.as_ref().and_then(|more| more.base.as_deref()));
         let comm = if has_name(before, record) { before.comm.clone() } else { comm(&record.comm) };
         let mut hist = before.hist.clone();
         if let Some(waits) = reported.histogram {
@@ -543,6 +553,9 @@ mod tests {
     #[test]
     fn what_was_reported_of_a_task_is_in_one_sample_even_if_the_task_exits() {
         let (first, later) = (record(2, 5, 20), record(2, 5, 30));
+        let mut known = KnownTasks::default();
+        assert_eq!(read(&mut known, true, &[reported(&first)]), [(2, 20)]);
+        assert_eq!(read(&mut known, true, &[]), []);
         for exit in [Some(Reported::Exited(first.serial)), None] {
             let mut known = KnownTasks::default();
             read(&mut known, true, &[reported(&first)]);

@@ -42,7 +42,7 @@ pub(crate) fn under_way(reported: &TaskReported<'_>, kept: &KnownTask) -> Option
     let stack = StackReading {
         serial: record.serial,
         state: *BlockedState::ALL.get((accounts.is_due as usize).checked_sub(1)?)?,
-        stack: kept.stack.clone()?,
+        stack: kept.more.as_ref()?.stack.clone()?,
         tid: record.tid,
         tgid: record.tgid,
         comm: kept.reading.comm.clone(),
