@@ -20,6 +20,7 @@ use crate::{
     facts::{self, CgroupMounts},
     limits::LimitFiles,
     own_cost::OwnCost,
+    own_memory,
     placement::{self, PlacementFiles, check_places},
     source::{BpfSource, Changes, CoarseSource, Source, coarse::text},
 };
@@ -76,6 +77,7 @@ pub struct Collector {
     /// Whether to read all files of each cgroup. True if only a part of the host is selected.
     whole_limits: bool,
     cost: OwnCost,
+    has_sampled: bool,
     /// Names the containers of all later samples.
     pub name_containers: Option<NameContainers>,
     /// Which tasks to follow for which viewer from the next sample on; see [`Options::shared`].
@@ -109,9 +111,6 @@ impl Collector {
             Mode::Bpf => BpfSource::start(options, &mounts, tree.as_ref(), nodes)?,
             Mode::Coarse => CoarseSource::start(options, &mounts, nodes)?,
         };
-        // Reading the kernel's types takes 15 MiB for a moment. Without this call, the C library would keep this memory.
-        // SAFETY: no preconditions.
-        unsafe { libc::malloc_trim(0) };
         Ok(Self {
             source,
             tree,
@@ -121,6 +120,7 @@ impl Collector {
             placement,
             whole_limits: !options.selection.is_whole_host(),
             cost: OwnCost::default(),
+            has_sampled: false,
             name_containers: None,
             changes: Changes::default(),
         })
@@ -161,6 +161,9 @@ impl Collector {
         sample.cost = self.cost.read(self.source.hook());
         (sample.mode, sample.sched_ext) = (self.mode(), facts::sched_ext(Path::new("/")));
         (sample.nodes, sample.memory) = (self.placement.nodes(), self.placement.memory(&sample.tasks));
+        if !std::mem::replace(&mut self.has_sampled, true) {
+            own_memory::return_unused();
+        }
         Ok(sample)
     }
 

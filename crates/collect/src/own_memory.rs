@@ -1,4 +1,4 @@
-//! Reads the memory limit of our own cgroup, and how much of it is left for tasks.
+//! Reads the memory limit of our own cgroup, and how much of it is left for tasks. Returns our own unused memory to the kernel.
 //!
 //! The kernel charges task storage to the memory cgroup that created the map (`bpf_map_kzalloc`, Linux 5.11), even beyond the
 //! limit. Beyond the limit, the kernel would kill cgscope instead of refusing an allocation. Any user who can start threads could
@@ -8,6 +8,7 @@ use std::{
     fs,
     os::unix::fs::MetadataExt,
     path::{Path, PathBuf},
+    slice,
 };
 
 use crate::{
@@ -108,6 +109,31 @@ impl OwnMemory {
         let cached = of(self.files.cached).saturating_sub(of(self.files.in_memory));
         let free = i128::from(limit - limit / RESERVE) - i128::from(used.saturating_sub(cached));
         i64::try_from(free).ok()
+    }
+}
+
+/// Returns memory to the kernel that was needed only until now: freed blocks, and pages of the program and its libraries. If such
+/// a page is used again, the kernel maps it again from its cache.
+pub(crate) fn return_unused() {
+    unsafe extern "C" fn unmap(object: *mut libc::dl_phdr_info, _: usize, _: *mut libc::c_void) -> i32 {
+        // SAFETY: the C library passes a loaded object and its headers.
+        let (base, segments) = unsafe {
+            ((*object).dlpi_addr, slice::from_raw_parts((*object).dlpi_phdr, (*object).dlpi_phnum.into()))
+        };
+        for segment in segments.iter().filter(|it| it.p_type == libc::PT_LOAD && it.p_flags & libc::PF_W == 0)
+        {
+            let start = (base + segment.p_vaddr) as usize;
+            let page = start - start % rustix::param::page_size();
+            // SAFETY: nobody has written to the segment, so its pages are equal to the file.
+            unsafe { libc::madvise(page as _, start + segment.p_memsz as usize - page, libc::MADV_DONTNEED) };
+        }
+        0
+    }
+    // Reading the kernel's types takes 15 MiB for a moment. Without `malloc_trim`, the C library would keep this memory.
+    // SAFETY: the callback needs no data.
+    unsafe {
+        libc::malloc_trim(0);
+        libc::dl_iterate_phdr(Some(unmap), std::ptr::null_mut());
     }
 }
 
