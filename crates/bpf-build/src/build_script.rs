@@ -83,13 +83,18 @@ fn shared_dir(out: &Path, machine: &Path) -> PathBuf {
     target.unwrap_or(out).join("bpf")
 }
 
-/// Returns the object without DWARF sections and their relocations. The linker needs debug information to write the kernel's
-/// types (`.BTF`). In the binary, debug information would be three quarters of the bytes that cgscope embeds and reads.
+/// Returns the object without DWARF sections, source lines and their relocations. The linker needs debug information to write the
+/// kernel's types (`.BTF`). In the binary, debug information would be three quarters of the bytes that cgscope embeds and reads.
 fn strip(object: &[u8]) -> Result<Vec<u8>, object::build::Error> {
     let mut builder = Builder::read(object)?;
     for section in &mut builder.sections {
         let name = section.name.as_slice();
-        section.delete = name.starts_with(b".debug_") || name.starts_with(b".rel.debug_");
+        section.delete =
+            name.starts_with(b".debug_") || name.starts_with(b".rel.debug_") || name == b".rel.BTF.ext";
+        if let (b".BTF.ext", SectionData::Data(bytes)) = (name, &mut section.data) {
+            // The length of the table of source lines (`struct btf_ext_header`). The loader would copy the table for each program.
+            bytes.to_mut().iter_mut().skip(20).take(4).for_each(|byte| *byte = 0);
+        }
     }
     builder.delete_orphans();
     // LLVM writes a single table for all names. The builder needs one table for symbols and one for sections.
@@ -156,6 +161,7 @@ mod strip_tests {
         };
         let (map, types, debug) =
             (add(".maps", b"map"), add(".BTF", b"the types"), add(".debug_info", b"its source"));
+        add(".BTF.ext", b"header of 20 bytes: 1234 and the rest");
         let symbol = object.section_symbol(map);
         for section in [types, debug] {
             let flags = RelocationFlags::Elf { r_type: object::elf::R_BPF_64_32 };
@@ -173,6 +179,8 @@ mod strip_tests {
         let (before, after) =
             (read::File::parse(&*compiled).expect("ELF"), read::File::parse(&*stripped).expect("ELF"));
         assert!(before.section_by_name(".debug_info").is_some());
+        let lines = after.section_by_name(".BTF.ext").and_then(|section| section.data().ok());
+        assert_eq!(lines, Some(&b"header of 20 bytes: \0\0\0\0 and the rest"[..]));
         let debug = |name: Result<&str, _>| name.expect("UTF-8").contains("debug");
         assert!(!after.sections().any(|section| debug(section.name())));
         for name in [".maps", ".BTF"] {
