@@ -220,7 +220,7 @@ const GOOD_FOR: u64 = 5;
 /// Size of our affinity masks, CPUs: at least the largest NR_CPUS, because the kernel refuses only masks that are too short.
 const MOST_CPUS: usize = 8192;
 /// Flag of `sched_getscheduler`: children do not inherit the policy (2.6.32).
-const SCHED_RESET_ON_FORK: u32 = 0x4000_0000;
+const SCHED_RESET_ON_FORK: libc::c_long = 0x4000_0000;
 /// Id of the root of each cgroup hierarchy (`kernfs_create_root`). Autogroups apply only to tasks there.
 const ROOT_CGROUP: u64 = 1;
 /// Task flag since Linux 3.10: no program can change the affinity of the task.
@@ -370,11 +370,11 @@ fn affinity(tid: u32) -> Option<Vec<u32>> {
     })
 }
 
-fn policy(tid: u32) -> Option<u32> {
+fn policy(tid: u32) -> Option<u8> {
     // Make the system call directly, because the function in musl always fails.
     // SAFETY: the call takes no pointers.
     let policy = unsafe { libc::syscall(libc::SYS_sched_getscheduler, tid) };
-    u32::try_from(policy).ok().map(|policy| policy & !SCHED_RESET_ON_FORK)
+    u8::try_from(policy & !SCHED_RESET_ON_FORK).ok()
 }
 
 /// Parses `/autogroup-NUMBER nice NICE`. `None` also if somebody has set the weight of the session: then it is as intended.

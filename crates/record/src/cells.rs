@@ -206,6 +206,7 @@ pub(crate) fn value_at<T: Copy>(number: u64, values: [T; 2]) -> Option<T> {
 single_numbers! {
     u64: Number, number, |value, _| *value, |number, _| Some(number);
     u32: Number, number, |value, _| (*value).into(), |number, _| number.try_into().ok();
+    u8: Number, number, |value, _| (*value).into(), |number, _| number.try_into().ok();
     i32: Number, number, |value, _| u64::from(value.cast_unsigned()), |number, _| u32::try_from(number).ok().map(u32::cast_signed);
     bool: Number, number, |value, _| (*value).into(), |number, _| value_at(number, [false, true]);
     Option<u64>: Optional, optional, |value, _| *value, |number, _| Some(number);

@@ -267,7 +267,7 @@ fn the_policy_and_the_mask_of_a_busy_thread_are_read_even_with_one_node() {
     let batch = libc::sched_param { sched_priority: 0 };
     // SAFETY: the structure is ours, and 0 means this thread. Every thread can set SCHED_BATCH.
     assert_eq!(unsafe { libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &batch) }, 0);
-    let busy = Some(Scheduling { policy: libc::SCHED_BATCH as u32, is_bound: true });
+    let busy = Some(Scheduling { policy: libc::SCHED_BATCH as u8, is_bound: true });
     assert_eq!(look(3, 500_000_000), (busy, true));
     for s in 4..10 {
         assert_eq!(look(s, 500_000_000).0, busy, "a policy is valid as long as the task exists");

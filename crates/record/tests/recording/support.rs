@@ -264,7 +264,7 @@ fn any_task() -> impl Strategy<Value = TaskReading> {
                     })
                 }),
                 scheduling: pending
-                    .map(|(ns, moves)| Scheduling { policy: ns as u32, is_bound: moves % 2 == 0 }),
+                    .map(|(ns, moves)| Scheduling { policy: ns as u8, is_bound: moves % 2 == 0 }),
                 max_ns,
                 totals,
                 hist,

@@ -161,7 +161,7 @@ fn weights_are_no_advice_against_an_ancestor() {
 }
 
 /// A task of `/a` waited for a task of `/b`. `victim` and `culprit` are the scheduling policies of these tasks.
-fn policies(victim: u32, culprit: u32) -> Scene {
+fn policies(victim: u8, culprit: u8) -> Scene {
     let mut scene = Scene::new(&["/a", "/b"])
         .task("/a", 400 * MS, &[(Cause::OtherCgroup, 500 * MS)])
         .task("/b", 500 * MS, &[])
