@@ -92,7 +92,7 @@ mod long {
             let bytes = interval.to_string().len();
             assert!(bytes <= 100_000, "{bytes} bytes of JSON");
             let rss = number(&interval["self"]["rss_bytes"]);
-            assert!(rss <= 22.5 * 1048576.0, "{rss} bytes are resident");
+            assert!(rss <= 18.5 * 1048576.0, "{rss} bytes are resident");
         }
         let percent = own_cpu_percent(&intervals[2..]);
         println!("{percent:.2} % of a core, {each:.0} bytes of kernel memory for each thread");
