@@ -8,16 +8,17 @@
 
 use core::{ffi::c_void, mem::transmute};
 
-use aya_ebpf::{helpers::generated::bpf_loop, macros::btf_tracepoint, programs::BtfTracePointContext};
+use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_ledger::{
     changes::{CHANGES, Change, TURN_SHIFT},
     feature::KERNEL_CALLS,
-    host::Task as _,
+    host::{Host as _, Task as _},
     verifier::{exchange, exchange_half, get, set},
     wire::{ACTIVE, HAS_EXITED, LIST, LISTED, ListRecord, TaskStorage, UNCHANGED, serial},
 };
 
 use crate::{
+    host::Kernel,
     kernel::{RunQueue, SeqFile, Task, TaskContext, readers_list},
     maps::{incomplete, list, list_record, turn},
     reading::{LONGEST, emit_same, report},
@@ -89,20 +90,17 @@ pub extern "C" fn read_changes(ctx: *const TaskContext) -> i32 {
     let (seq, Some(_), _) = (unsafe { TaskContext::parts(ctx) }) else { return 0 };
     let (first, end) = ((turn() & ((1 << TURN_SHIFT) - 1)) as u32, readers_list() + 1);
     let mut taking = Taking { seq, place: first, left: AT_ONCE };
-    // SAFETY: the callback has the expected signature, and `taking` lives longer than the call.
-    unsafe { bpf_loop(end.saturating_sub(first), take_list as *mut c_void, (&raw mut taking).cast(), 0) };
+    <Kernel>::repeat(end.saturating_sub(first), take_list, &mut taking);
     0
 }
 
-/// Reports the tasks of the next list, and the record at its end. Returns 1 if the buffer may not suffice for more.
-extern "C" fn take_list(_: u64, context: *mut c_void) -> i64 {
-    // SAFETY: `read_changes` passes this pointer.
-    let taking = unsafe { &mut *context.cast::<Taking>() };
+/// Reports the tasks of the next list, and the record at its end. Returns true if the buffer may not suffice for more.
+#[inline(always)]
+fn take_list(taking: &mut Taking) -> bool {
     let (seq, place) = (taking.seq, taking.place);
-    let (Some(list), Some(record)) = (list(place), list_record()) else { return 1 };
+    let (Some(list), Some(record)) = (list(place), list_record()) else { return true };
     list.begin(turn() >> TURN_SHIFT);
-    // SAFETY: as in `read_changes`.
-    unsafe { bpf_loop(CHANGES as u32, take_one as *mut c_void, context, 0) };
+    <Kernel>::repeat(CHANGES as u32, take_one, taking);
     let is_readers = place == readers_list();
     let is_full = taking.left == 0 || seq.space_left() <= 3 * size_of::<ListRecord>() as u64;
     let has_more = is_full || !list.is_done();
@@ -116,30 +114,29 @@ extern "C" fn take_list(_: u64, context: *mut c_void) -> i64 {
     };
     seq.write(record);
     taking.place = place + 1;
-    has_more.into()
+    has_more
 }
 
-/// Removes the next entry of a list and reports its task. Returns 1 at the end of the list, or if there may be too little space
+/// Removes the next entry of a list and reports its task. Returns true at the end of the list, or if there may be too little space
 /// for the next record.
-extern "C" fn take_one(_: u64, taking: *mut c_void) -> i64 {
-    // SAFETY: `take_list` passes this pointer.
-    let Taking { seq, place, left } = unsafe { &mut *taking.cast::<Taking>() };
-    let Some(list) = list(*place) else { return 1 };
+#[inline(always)]
+fn take_one(Taking { seq, place, left }: &mut Taking) -> bool {
+    let Some(list) = list(*place) else { return true };
     if *left == 0 || list.is_done() || seq.space_left() <= LEAST {
-        return 1;
+        return true;
     }
     *left -= 1;
     let change = list.take();
     if change >> u32::BITS != 0 {
         emit_same(*seq, HAS_EXITED, change, 0);
-        return 0;
+        return false;
     }
     let task = task_from_pid(change as u32);
     if !task.is_null() {
         report_if_listed(*seq, Task::new(task), *place);
         task_release(task);
     }
-    0
+    false
 }
 
 /// Reports a task, if the entry in this list is still valid. A task can be on both the list of a CPU and the reader's list, and

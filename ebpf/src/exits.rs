@@ -4,13 +4,10 @@
 //! this point no figure is missed or counted twice. Nothing is allocated here, because the run queue lock is held. The entries
 //! were created by the hook for new tasks and by the reader.
 
-use core::ffi::c_void;
-
-use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     BLOCKED_STATES, CAUSES, Cause, Loss, bucket_of,
     cause::ROWS,
-    host::Task as _,
+    host::{Host as _, Task as _},
     verifier::{add_atomic, exchange, get, set},
     waits::log,
     wire::{Accounts, COUNTERS_OF_ROW, Exited, Histogram, TaskStorage, Totals},
@@ -18,7 +15,7 @@ use cgscope_ledger::{
 
 use crate::{
     chains, changes,
-    host::exported,
+    host::{Kernel, exported},
     kernel::{Task, born_after_ns, follow_all, keeps_accounts, root_cgroup_id},
     maps::{exited, histogram, lost, no_waits, remove_moved, sleeper},
     moves,
@@ -155,6 +152,8 @@ struct Taken<'a> {
     place: &'a mut Exited,
     into: &'a mut Histogram,
     to: u64,
+    /// Number of the next row.
+    row: usize,
     /// The latest result of [`log::take`].
     latest: u64,
     /// Not 0 if there were waits.
@@ -165,29 +164,26 @@ exported! {
     /// Takes the waits from the log and the histogram of a task. Adds them to the figures of exited tasks, or to another histogram, or
     /// to both. Returns 0 if there were none.
     pub fn take_waits([storage: TaskStorage], [histogram: Histogram], [place: Exited], [into: Histogram], to: u64) -> u32 =
-        take_all(Taken { storage, histogram, place, into, to, latest: 0, any: 0 });
+        take_all(Taken { storage, histogram, place, into, to, row: 0, latest: 0, any: 0 });
 }
 
 #[inline(always)]
 fn take_all(mut taken: Taken<'_>) -> u32 {
-    // Plain loops would be expensive to verify: the verifier would follow each iteration.
-    // SAFETY: the kernel passes `taken` to the functions, which do not keep the pointer.
-    unsafe {
-        bpf_loop(log::TAKES, take_entry as *mut c_void, (&raw mut taken).cast(), 0);
-        // Otherwise the hook counts the entries at this moment, and the next reading takes the histogram.
-        if taken.latest == 0 {
-            bpf_loop(ROWS as u32, take_row as *mut c_void, (&raw mut taken).cast(), 0);
-        }
+    <Kernel>::repeat(log::TAKES, take_entry, &mut taken);
+    // Otherwise the hook counts the entries at this moment, and the next reading takes the histogram.
+    if taken.latest == 0 {
+        <Kernel>::repeat(ROWS as u32, take_row, &mut taken);
     }
     (taken.any != 0).into()
 }
 
-/// Takes the next entry of the log. Returns 1 to stop the loop.
-extern "C" fn take_entry(_: u32, taken: &mut Taken<'_>) -> u64 {
+/// Takes the next entry of the log. Returns true if there is none.
+#[inline(always)]
+fn take_entry(taken: &mut Taken<'_>) -> bool {
     let entry = log::take(taken.storage);
     taken.latest = entry.into();
     if entry == 0 {
-        return 1;
+        return true;
     }
     if entry != log::AGAIN {
         taken.any = 1;
@@ -198,13 +194,15 @@ extern "C" fn take_entry(_: u32, taken: &mut Taken<'_>) -> u64 {
             log::add(taken.into, entry);
         }
     }
-    0
+    false
 }
 
-/// Takes one row of the histogram. Returns 1 to stop the loop.
-extern "C" fn take_row(row: u32, taken: &mut Taken<'_>) -> u64 {
-    let row = row as usize;
-    let (Some(words), Some(into)) = (taken.histogram.words(row), taken.into.words(row)) else { return 1 };
+/// Takes the next row of the histogram. Returns true if there is none.
+#[inline(always)]
+fn take_row(taken: &mut Taken<'_>) -> bool {
+    let row = get(&mut taken.row);
+    set(&mut taken.row, row + 1);
+    let (Some(words), Some(into)) = (taken.histogram.words(row), taken.into.words(row)) else { return true };
     for (pair, (word, into)) in words.iter_mut().zip(into).enumerate() {
         if get(word) == 0 {
             continue;
@@ -220,7 +218,7 @@ extern "C" fn take_row(row: u32, taken: &mut Taken<'_>) -> u64 {
             log::add_to_place(taken.place, first + 1, (counters >> 32) as u32);
         }
     }
-    0
+    false
 }
 
 #[inline(always)]

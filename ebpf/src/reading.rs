@@ -6,10 +6,9 @@
 
 use core::ffi::c_void;
 
-use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     CAUSES, Cause, Loss, Stack,
-    host::Task as _,
+    host::{Host as _, Task as _},
     segment,
     verifier::{get, set},
     waits,
@@ -184,23 +183,18 @@ fn lock(storage: &mut TaskStorage) {
     if moves::try_lock(storage) {
         return;
     }
-    let mut locking = Locking { storage, has_lock: 0 };
-    // SAFETY: the kernel passes `locking` to the function, which does not keep the pointer.
-    unsafe { bpf_loop(LOCK_TRIES, try_again as *mut c_void, (&raw mut locking).cast(), 0) };
-    if locking.has_lock == 0 {
+    let mut locking = (storage, false);
+    <Kernel>::repeat(
+        LOCK_TRIES,
+        |(storage, has_lock)| {
+            *has_lock = moves::try_lock(storage);
+            *has_lock
+        },
+        &mut locking,
+    );
+    if !locking.1 {
         lost(Loss::ReadingOvertaken);
     }
-}
-
-struct Locking<'a> {
-    storage: &'a mut TaskStorage,
-    has_lock: u64,
-}
-
-/// Returns 1 to stop the loop.
-extern "C" fn try_again(_: u32, locking: &mut Locking<'_>) -> u64 {
-    locking.has_lock = moves::try_lock(locking.storage).into();
-    locking.has_lock
 }
 
 /// Detects a move that no program has seen: the process of this thread has moved, and the thread has not switched in since.
