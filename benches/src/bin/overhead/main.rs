@@ -42,6 +42,10 @@ struct Options {
     /// Measure all figures of docs/cost.md: two loads, idle threads beside other tools, and the cost of a reading
     #[arg(long, conflicts_with = "before")]
     full: bool,
+
+    /// Measure only the messages of --full. From 21 rounds on, this shows whether the load takes longer than under runqlat
+    #[arg(long, conflicts_with_all = ["before", "full"])]
+    messaging: bool,
 }
 
 /// Number of runs of the load while the kernel counts.
@@ -89,10 +93,14 @@ fn main() -> Result<()> {
         return Ok(());
     }
     let mut missed = Vec::new();
-    compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
-    if options.full {
+    if !options.messaging {
+        compare(Switching::Pipe, &subject::ALL, &options, &mut missed)?;
+    }
+    if options.full || options.messaging {
         let hist_only = [NOTHING, EMPTY_HOOK, HIST, "runqlat 1"];
         compare(Switching::Messaging, &hist_only, &options, &mut missed)?;
+    }
+    if options.full {
         collector::measure()?;
     }
     if !missed.is_empty() {

@@ -56,6 +56,11 @@ const MOST_OF_WAKEUP_NS: f64 = 250.0;
 /// Maximum cost of the hook relative to an empty hook, on the pipe.
 const MOST_OF_EMPTY: f64 = 2.0;
 
+/// Maximum by which messages take longer than under runqlat, relative to their time without a tool, with a certainty of 95 %; and the
+/// number of rounds from which this is judged.
+const MOST_OVER_RUNQLAT: f64 = 0.02;
+const ROUNDS_TO_JUDGE: usize = 21;
+
 /// Prints the results. Adds missed bounds to `missed`.
 pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -> Result<()> {
     let row = |subject: &str| {
@@ -110,6 +115,12 @@ pub fn print(rows: &[SubjectResults], is_pipe: bool, missed: &mut Vec<String>) -
         let part = ours.net_ns(empty) / peer.net_ns(empty);
         at_most(format!("{names}, net: {part:.3} x"), part, MOST_OF_PEER);
         println!("{names}, time of the load: {:.3} x", ours.slowdown(peer));
+        if !is_pipe && nothing.seconds.len() >= ROUNDS_TO_JUDGE {
+            let rounds = ours.seconds.iter().zip(&peer.seconds).zip(&nothing.seconds);
+            let most = upper_bound(rounds.map(|((ours, peer), alone)| (ours - peer) / alone));
+            let figure = format!("{names}, more of the load's time, 95 % sure: {most:+.3}");
+            at_most(figure, most, MOST_OVER_RUNQLAT);
+        }
     }
     if let (Ok(chains), true) = (row(CHAINS), is_pipe) {
         let wakeup_ns = chains.median(|counted| counted.wakeups.each_ns());
@@ -135,10 +146,35 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
     }
 }
 
+/// Returns a number that the median of the values' distribution exceeds with a probability of at most 5 %; NaN for fewer than five
+/// values. If the median exceeds a value, so do half of all values: the number of smaller ones has a binomial distribution.
+fn upper_bound(values: impl Iterator<Item = f64>) -> f64 {
+    let mut values: Vec<f64> = values.collect();
+    values.sort_by(f64::total_cmp);
+    let n = values.len() as f64;
+    let (mut exactly, mut at_most) = (0.5f64.powf(n), 0.0);
+    for (below, value) in values.iter().enumerate() {
+        at_most += exactly;
+        exactly *= (n - below as f64) / (below as f64 + 1.0);
+        if at_most >= 0.95 {
+            return *value;
+        }
+    }
+    f64::NAN
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::subject::ALL;
+
+    /// Table of the sign test: of 21 values, the 15th is an upper bound of the median; of 5, the largest.
+    #[test]
+    fn the_upper_bound_of_a_median_is_one_of_the_values() {
+        let bound = |n: u32| upper_bound((1..=n).rev().map(f64::from));
+        assert_eq!((bound(21), bound(5), bound(24)), (15.0, 5.0, 17.0));
+        assert!(bound(4).is_nan());
+    }
 
     #[test]
     fn the_table_needs_results_of_cgscope_and_of_the_empty_hook() {
