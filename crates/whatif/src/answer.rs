@@ -58,7 +58,6 @@ impl Question {
 /// A cgroup with a quota, and the cgroups that share its limits.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Target {
-    /// The path of the cgroup.
     pub path: String,
     /// The ids of the cgroups of the tree with the places of their parents; parents come first.
     pub family: Vec<(u64, Option<usize>)>,
@@ -67,7 +66,6 @@ pub struct Target {
 }
 
 impl Target {
-    /// The id of the cgroup.
     pub fn id(&self) -> u64 {
         self.family[self.at].0
     }
@@ -76,9 +74,7 @@ impl Target {
 /// What another limit would have done.
 #[derive(Clone, Debug)]
 pub struct Row {
-    /// The limit.
     pub limit: Limit,
-    /// What it would have done.
     pub figures: Figures,
 }
 
@@ -93,13 +89,11 @@ impl Row {
 /// What is known about a cgroup and its quota.
 #[derive(Clone, Debug, Default)]
 pub struct Answer {
-    /// The path of the cgroup.
     pub path: String,
     /// The limit in force.
     pub limit: Limit,
     /// The kernel's counters over the simulated time.
     pub counted: CgroupReading,
-    /// Length of the simulated time, ns.
     pub span_ns: u64,
     /// Start of the simulated time after the first sample, ns; `None`: the recording is not longer.
     pub start_ns: Option<u64>,
@@ -109,7 +103,6 @@ pub struct Answer {
     pub check: Option<Check>,
     /// The table, ascending by quota.
     pub rows: Vec<Row>,
-    /// The loops that were simulated.
     pub loops: Vec<Loop>,
     /// The least quota that meets the target.
     pub least: Option<Row>,
@@ -121,11 +114,9 @@ pub struct Answer {
     pub most_at_once: u32,
     /// The most tasks at once for which the limit in force is enough, and what it would have done to as many.
     pub fewer: Option<(u32, Row)>,
-    /// Why the figures may be wide.
     pub cautions: Vec<Caution>,
     /// Nearly all periods were throttled: what the cgroup would use is known only from below.
     pub is_least_demand: bool,
-    /// Why there is no advice.
     pub refusal: Option<Refusal>,
 }
 
@@ -145,7 +136,6 @@ pub enum Caution {
 pub enum Refusal {
     /// The recording is too short. The number of its periods.
     Short(u64),
-    /// The limit was changed during the recording.
     Changed,
     /// The recorded run time of its tasks, and the one that the kernel counted, ns.
     Incomplete(u64, u64),
@@ -218,7 +208,6 @@ impl Answer {
     }
 }
 
-/// The share of periods that the kernel counted as throttled.
 pub(crate) fn throttled_share(counted: &CgroupReading) -> f64 {
     share(counted.nr_throttled.unwrap_or(0), counted.nr_periods.unwrap_or(0))
 }
@@ -236,7 +225,6 @@ pub(crate) fn at_once(runnable: &Runnable) -> Option<u32> {
     Some((ns.saturating_add(runnable.slot_ns / 2) / runnable.slot_ns).clamp(1, u32::MAX.into()) as u32)
 }
 
-/// What makes bounds wide.
 pub(crate) fn cautions(runnable: &Runnable) -> Vec<Caution> {
     let all_ns = runnable.slots_ns.iter().sum::<u64>() + runnable.slept_ns;
     let slept = (Caution::SleptWhileThrottled as fn(f64) -> Caution, share(runnable.slept_ns, all_ns));

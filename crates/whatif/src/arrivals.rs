@@ -127,7 +127,6 @@ const ENOUGH: f64 = 0.5;
 /// A time in which work was late.
 #[derive(Clone, Copy, Debug)]
 struct Late {
-    /// Its slots.
     first: usize,
     end: usize,
     /// All work in it, ns.

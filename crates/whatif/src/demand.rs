@@ -104,13 +104,11 @@ pub enum Assumption {
     AlwaysBusy,
 }
 
-/// How many tasks could run.
 #[derive(Clone, Debug, Default)]
 pub struct Runnable {
     pub slot_ns: u64,
     /// Time that tasks ran or waited in each slot, ns.
     pub slots_ns: Vec<u64>,
-    /// Time that tasks ran, ns.
     pub ran_ns: u64,
     /// CPU time that they would have run besides if no other cgroup had used CPUs: waits behind own tasks do not count, ns.
     pub waited_ns: u64,
@@ -136,7 +134,6 @@ fn usable_ns(slot: &DemandSlot, cpus_ns: u64) -> u64 {
     (u128::from(cpus_ns) * active_ns / (active_ns + u128::from(slot.throttled_ns)).max(1)) as u64
 }
 
-/// A slot of demand for the simulation.
 fn simulated(slot: DemandSlot, slot_ns: u64, assumption: Assumption) -> Slot {
     let DemandSlot { ran_ns, wanted_ns, throttled_ns, waited_ns, presumed_ns } = slot;
     let active_ns = ran_ns + waited_ns;
@@ -207,7 +204,6 @@ fn raise_all(slots: &mut [Slot], slot_ns: u64) {
 }
 
 impl<'h> Demand<'h> {
-    /// The target's own.
     pub(crate) fn own(&self) -> Option<&Part<'h>> {
         self.family[self.target.at].as_ref()
     }
@@ -234,7 +230,6 @@ impl<'h> Demand<'h> {
         self.known().any(Part::has_changed)
     }
 
-    /// Recorded CPU time of the target's tasks, ns.
     pub(crate) fn ran_ns(&self) -> u64 {
         if self.below().any(|part| part.cgroup.is_dropped) {
             return 0;
@@ -342,7 +337,6 @@ impl<'h> Demand<'h> {
         f64::from(cpuset.min(self.host_cpus).max(1))
     }
 
-    /// The limits in force.
     pub(crate) fn limits(&self) -> Vec<Option<Limit>> {
         self.family.iter().map(|part| part.as_ref()?.limit()).collect()
     }

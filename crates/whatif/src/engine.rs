@@ -19,7 +19,6 @@ pub(crate) struct Cgroup {
     pub pool: Option<Pool>,
     /// Tasks that can run at the same time.
     most: f64,
-    /// The rate that its own tasks want.
     wanted: f64,
     /// Open loop: the slot.
     open: OpenStep,
@@ -78,7 +77,6 @@ impl<'a> Engine<'a> {
         Self { replay, is_open, now_ns: 0.0, slot: 0, slot_end_ns, cgroups }
     }
 
-    /// Runs until this time, or until all work is done.
     pub fn run(&mut self, end_ns: f64, until_done: bool) {
         while self.now_ns < end_ns
             && !(until_done && self.cgroups.iter().all(|one| one.is_done(self.is_open)))
@@ -220,7 +218,6 @@ impl<'a> Engine<'a> {
         }
     }
 
-    /// Moves the demand on until `now_ns`.
     fn advance(&mut self, now_ns: f64) {
         let length_ns = now_ns - self.now_ns;
         self.now_ns = now_ns;
@@ -278,7 +275,6 @@ impl Cgroup {
         }
     }
 
-    /// Moves the demand of its own tasks on, until now.
     #[inline(always)]
     fn advance(&mut self, is_open: bool, steps: &Steps, now_ns: f64, length_ns: f64) {
         if is_open {

@@ -38,7 +38,6 @@ pub(crate) fn limit_us(reading: &CgroupReading) -> [Option<u64>; 3] {
 /// A cgroup in one block of time.
 #[derive(Clone, Debug)]
 pub(crate) struct Block {
-    /// The first reading in this time.
     pub first: CgroupReading,
     /// The quota, the period or the burst was changed.
     pub has_changed: bool,
@@ -52,7 +51,6 @@ impl Block {
         Self { first: first.clone(), has_changed: false, shift: SHORTEST, slots: Vec::new() }
     }
 
-    /// The demand in the slots that are known.
     pub fn slots(&self) -> impl Iterator<Item = DemandSlot> {
         let ns = |parts: u16| ns_of(parts.into(), self.shift);
         self.slots.iter().map(move |[ran, wanted, useful, throttled, runnable]| DemandSlot {
@@ -77,7 +75,6 @@ pub(crate) struct Cgroup {
     root: Arc<str>,
     /// The window with the largest run and throttled time: this time, ns, and the window's first block.
     busiest: (u64, u64),
-    /// Throttled time before the first reading, ns.
     throttled_before_ns: u64,
     /// There was no room for its demand.
     pub is_dropped: bool,
@@ -176,24 +173,19 @@ pub struct History {
     is_latest: bool,
     pub(crate) cgroups: BTreeMap<u64, Cgroup>,
     samples: u64,
-    /// The time of the first sample.
     started_ns: u64,
     begin_ns: u64,
     end_ns: u64,
-    /// The time of the latest sample.
     now_ns: u64,
-    /// The number of the latest block.
     block: u64,
     /// Number of slots of all cgroups at the start of the block, and of those that came since. Each block counts as some, too.
     slots: usize,
-    /// CPUs of the host.
     cpus: u32,
     /// A sample had no demand.
     pub has_gaps: bool,
 }
 
 impl History {
-    /// A history of these cgroups only.
     pub fn of(chosen: BTreeSet<u64>) -> Self {
         Self { chosen: Some(chosen), ..Self::default() }
     }
@@ -340,7 +332,6 @@ impl History {
         })
     }
 
-    /// The time covered, ns.
     pub fn span_ns(&self) -> u64 {
         if self.samples < 2 { 0 } else { self.end_ns.saturating_sub(self.begin_ns) }
     }

@@ -4,19 +4,14 @@ use crate::{Loop, Setting};
 
 /// Buckets per power of two: a length is known to about 1 %.
 const PARTS: u64 = 64;
-/// Bits of [`PARTS`].
 const PART_BITS: u32 = PARTS.trailing_zeros();
 
 /// The lengths of all stalls: times in which one CPU of a cgroup was throttled. A histogram with buckets of about 1 % width.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Stalls {
-    /// Stalls in each bucket.
     buckets: Vec<u32>,
-    /// Number of stalls.
     pub count: u64,
-    /// Sum of all lengths, ns.
     pub total_ns: f64,
-    /// The longest one, ns.
     pub longest_ns: u64,
 }
 
@@ -26,7 +21,6 @@ fn bucket(length_ns: u64) -> usize {
     (u64::from(shift) * PARTS + (length_ns >> shift)) as usize
 }
 
-/// The middle of a bucket, ns.
 fn middle_ns(bucket: usize) -> u64 {
     let bucket = bucket as u64;
     let shift = (bucket / PARTS).saturating_sub(1);
@@ -35,7 +29,6 @@ fn middle_ns(bucket: usize) -> u64 {
 }
 
 impl Stalls {
-    /// Adds a stall.
     pub(crate) fn add(&mut self, length_ns: f64) {
         self.total_ns += length_ns;
         let length_ns = length_ns as u64;
@@ -97,7 +90,6 @@ impl Outcome {
         self.per_s(self.throttled_ns)
     }
 
-    /// [`Self::limited_ns`] per second, ns.
     pub fn limited_ns_per_s(&self) -> f64 {
         self.per_s(self.limited_ns)
     }
@@ -117,9 +109,7 @@ impl Outcome {
 /// The lowest and the highest value of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, PartialOrd)]
 pub struct Bounds<T> {
-    /// The lowest value.
     pub low: T,
-    /// The highest value.
     pub high: T,
 }
 
@@ -206,7 +196,6 @@ impl Figures {
 /// How a replay of the limit in force compares with what the kernel counted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Check {
-    /// What was replayed.
     pub figures: Figures,
     /// Throttled periods that were recorded, as a share of all periods, 0 to 1.
     pub recorded_share: f64,

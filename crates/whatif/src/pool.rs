@@ -124,7 +124,6 @@ impl Pool {
             && (self.is_active || cpus == 0 || self.grid_ns(now_ns) >= now_ns + length_ns)
     }
 
-    /// The next time on the grid of periods.
     fn grid_ns(&self, now_ns: f64) -> f64 {
         let passed = ((now_ns - self.phase_ns) / self.period_ns).floor() + 1.0;
         let next_ns = self.phase_ns + passed * self.period_ns;
@@ -271,7 +270,6 @@ impl Pool {
         }
     }
 
-    /// Fires the timers that are due.
     #[inline(always)]
     pub fn fire(&mut self, now_ns: f64) {
         if self.refill_ns <= now_ns {

@@ -22,7 +22,6 @@ pub struct Replay {
 }
 
 impl Replay {
-    /// Prepares a tree.
     pub fn new(tree: &Tree) -> Self {
         let nodes = &tree.nodes;
         let mut steps: Vec<Steps> =
@@ -111,14 +110,12 @@ pub enum Loop {
 }
 
 impl Loop {
-    /// All loops.
     pub const BOTH: [Self; 2] = [Self::Open, Self::Closed];
 }
 
 /// The conditions of one replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Setting {
-    /// When work arrives.
     pub replay: Loop,
     /// Time of the first refill of the first cgroup after the start, ns, modulo its period. The kernel's grid of periods begins at a random time, so any
     /// value is as likely.
@@ -195,7 +192,6 @@ impl Steps {
         Self { most, open: open.collect(), closed: joined(closed) }
     }
 
-    /// Some task ever wants to run.
     pub fn has_work(&self) -> bool {
         self.open.iter().any(|step| step.firm > 0.0 || step.presumed > 0.0)
             || self.closed.iter().any(|step| step.rate > 0.0)

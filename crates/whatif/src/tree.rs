@@ -3,7 +3,6 @@
 /// The demand of one cgroup's own tasks in one slot of time. All four are ns of CPU or task time, summed over tasks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Slot {
-    /// CPU time that the tasks got in this slot.
     pub ran_ns: u64,
     /// Time in which tasks were runnable but did not run: throttled, or waiting for a CPU.
     pub waited_ns: u64,
@@ -25,7 +24,6 @@ pub struct Profile {
 }
 
 impl Profile {
-    /// Length of the profile, ns of wall time.
     pub fn length_ns(&self) -> u64 {
         self.slot_ns * self.slots.len() as u64
     }
@@ -49,7 +47,6 @@ impl Limit {
     /// No kernel allows longer quotas, periods and bursts: `max_cfs_runtime`, which is 2^44 us (`kernel/sched/core.c`, Linux 5.14).
     pub const MOST_US: u64 = 1 << 44;
 
-    /// The limit in CPUs.
     pub fn cpus(&self) -> f64 {
         self.quota_ns as f64 / self.period_ns as f64
     }
@@ -64,7 +61,6 @@ pub struct Node {
     pub limit: Option<Limit>,
     /// How many of its own tasks can run at the same time at most.
     pub threads: Option<u32>,
-    /// The demand of its own tasks.
     pub profile: Profile,
 }
 

@@ -26,19 +26,16 @@ pub struct Watch {
 /// An answer for the screen.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Lines {
-    /// The text.
     pub lines: Vec<String>,
     /// There will soon be a better one: the demand is still too short.
     pub is_short: bool,
 }
 
 impl Watch {
-    /// Begins to watch a cgroup.
     pub fn new(path: Arc<str>) -> Self {
         Self { path, target: None, history: History::default() }
     }
 
-    /// The path of the cgroup.
     pub fn path(&self) -> &Arc<str> {
         &self.path
     }

@@ -231,7 +231,6 @@ fn no_period_allowed(answer: &Answer, question: &Question) -> Option<String> {
     })
 }
 
-/// How to set a quota.
 pub fn quota_setting(answer: &Answer, names: &Names, limit: Limit) -> String {
     let setting = set_quota(&answer.path, names, limit.quota_ns.div_ceil(1_000), limit.period_ns / 1_000);
     // Only the file has the period, too.
@@ -241,7 +240,6 @@ pub fn quota_setting(answer: &Answer, names: &Names, limit: Limit) -> String {
     format!("{setting}, with a period of {}", duration(limit.period_ns))
 }
 
-/// How to set a burst.
 pub fn burst_setting(answer: &Answer, limit: Limit) -> String {
     set_burst(&answer.path, limit.burst_ns.div_ceil(1_000))
 }
@@ -366,7 +364,6 @@ pub fn lines(whole: &Interval, history: &History) -> Vec<String> {
     targets.iter().filter_map(line_of).collect()
 }
 
-/// The answer in one line.
 pub fn line(answer: &Answer, whole: &Interval) -> String {
     let (name, limit) = (whole.names.of(&answer.path), cpus(answer.limit.cpus()));
     let advice = match (&answer.refusal, &answer.least) {
