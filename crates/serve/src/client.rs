@@ -11,7 +11,6 @@ use cgscope_record::{Header, Incoming, Message, ReadError};
 
 use crate::protocol::{Refusal, Request, Word};
 
-/// The default socket of the daemon.
 pub const SOCKET: &str = "/run/cgscope.sock";
 
 /// Maximum wait for the first answer. The daemon takes a sample before it answers.
@@ -20,27 +19,23 @@ const ANSWER: Duration = Duration::from_secs(20);
 /// The reason why a viewer has no connection to the daemon.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The socket does not exist, or no daemon listens on it.
     #[error(
         "no daemon listens on {path} ({1}): start it (`systemctl start cgscope`, or `cgscope serve` as root), or give the path of its \
          socket with --connect",
         path = .0.display()
     )]
     NobodyThere(PathBuf, io::Error),
-    /// This user has no permission to connect to the socket.
     #[error(
         "no permission to connect to {path}: ask an administrator to add you to the socket's group (`ls -l {path}` shows the group), then \
          log in again",
         path = .0.display()
     )]
     NotAllowed(PathBuf),
-    /// The daemon refused the request.
     #[error("the daemon refused: {}", .0.sentence)]
     Refused(Word),
     /// The peer is not a cgscope daemon, or it has another version.
     #[error("{}", no_daemon(.0, .1))]
     NoDaemon(PathBuf, ReadError),
-    /// The connection failed.
     #[error("the daemon at {path} does not answer ({1})", path = .0.display())]
     Io(PathBuf, io::Error),
 }
@@ -121,7 +116,6 @@ impl<R: Read> Connection<R> {
         Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
     }
 
-    /// Returns the description of the host.
     pub fn header(&self) -> &Header {
         &self.incoming.header
     }

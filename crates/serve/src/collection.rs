@@ -30,7 +30,6 @@ pub trait Collect: Send + 'static {
 /// A sample, and information on when and how it was taken.
 #[derive(Clone, Debug)]
 pub struct Taken {
-    /// What was read.
     pub reading: Arc<Reading>,
     /// The rows that ended after the previous sample.
     pub ended: Arc<Ended>,
@@ -62,9 +61,7 @@ pub type Latest = Result<Option<Taken>, String>;
 /// The thread that takes samples. Dropping this value ends the thread.
 #[derive(Debug)]
 pub struct Collection {
-    /// Decides when samples are taken.
     pub pace: Arc<Pace>,
-    /// Receives the latest sample.
     pub latest: watch::Receiver<Latest>,
     changes: mpsc::Sender<(Follower, Vec<u32>)>,
     sent: u64,

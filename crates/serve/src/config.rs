@@ -8,24 +8,17 @@ use serde_json::Value;
 
 use crate::http::HttpLimits;
 
-/// The default configuration file.
 pub const FILE: &str = "/etc/cgscope/cgscope.toml";
 
-/// The whole configuration.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Config {
     /// The user to which the daemon switches after it has loaded BPF, if root started it; `None`: no switch.
     pub user: Option<String>,
-    /// How samples are taken.
     pub collect: CollectConfig,
-    /// The socket for viewers.
     pub socket: SocketConfig,
-    /// The HTTP server for metrics.
     pub http: HttpConfig,
-    /// Which metrics are exported.
     pub metrics: cgscope_metrics::Config,
-    /// Where to get the names of containers.
     pub containers: ContainersConfig,
 }
 
@@ -100,9 +93,7 @@ pub struct ContainersConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(untagged)]
 pub enum Account {
-    /// The number of the user or group.
     Id(u32),
-    /// The name of the user or group.
     Name(String),
 }
 

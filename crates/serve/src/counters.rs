@@ -21,12 +21,10 @@ impl<R> Default for Counters<R> {
 }
 
 impl<R: Copy + Ord> Counters<R> {
-    /// Returns the number of connected clients.
     pub fn clients(&self) -> u64 {
         Arc::strong_count(&self.clients) as u64 - 1
     }
 
-    /// Returns the number of accepted requests.
     pub fn requests(&self) -> u64 {
         lock(&self.counts).get(&None).copied().unwrap_or_default()
     }

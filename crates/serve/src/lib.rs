@@ -4,6 +4,8 @@
 //! sample that a user may see. `streams` encodes this part only once for all viewers that see the same part. [`socket`] sends it,
 //! and [`client`] receives it. [`http`] serves pages. Apart from that, [`http`] uses only [`config`], [`counters`] and `rates`.
 
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
+
 pub mod client;
 pub mod collection;
 pub mod config;

@@ -15,13 +15,10 @@ pub const MOST_PIDS: usize = 1_024;
 /// Maximum interval, ns: one day.
 pub const LONGEST_INTERVAL_NS: u64 = 86_400 * 1_000_000_000;
 
-/// A viewer's request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Request {
-    /// The [`VERSION`] of the sender.
     pub version: u32,
-    /// Time between samples, ns.
     pub interval_ns: u64,
     /// Processes to show, with the child processes that they start from now on. If there are none, all processes are shown.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -32,12 +29,10 @@ pub struct Request {
 }
 
 impl Request {
-    /// Creates a request for samples at this interval.
     pub fn every(interval_ns: u64) -> Self {
         Self { version: VERSION, interval_ns, pids: Vec::new(), last: false }
     }
 
-    /// Encodes the request as a line.
     pub fn line(&self) -> Vec<u8> {
         let mut line = serde_json::to_vec(self).unwrap_or_default();
         line.push(b'\n');
@@ -154,13 +149,11 @@ cgscope_ledger::named! {
     TooManyClients = "too_many_clients";
     /// Connections or requests arrive too fast.
     TooManyRequests = "too_many_requests";
-    /// A process does not exist.
     NoSuchProcess = "no_such_process";
     /// The client sent no request in time, or read too slowly.
     TooSlow = "too_slow";
     /// The daemon can no longer take samples.
     Failed = "failed";
-    /// The daemon is shutting down.
     Ending = "ending";
 }
 

@@ -40,7 +40,6 @@ impl<K: Copy + Eq + Hash> Rates<K> {
         true
     }
 
-    /// Takes back one counted use.
     pub fn give_back(&mut self, key: &K) {
         if let Some(until) = self.used_until.get_mut(key) {
             *until -= self.every;

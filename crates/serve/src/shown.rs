@@ -17,7 +17,6 @@ use cgscope_model::{
 /// Everything that was read at one moment, with the followers of each task.
 #[derive(Clone, Debug, Default)]
 pub struct Reading {
-    /// The readings of the host.
     pub sample: Sample,
     /// The followers of each task, in ascending order of the task's serial.
     pub followed: Vec<Followed>,
@@ -49,7 +48,6 @@ pub struct Shower {
 }
 
 impl Shower {
-    /// Begins to show what this viewer follows.
     pub fn new(follower: Follower) -> Self {
         Self {
             follower,
@@ -61,7 +59,6 @@ impl Shower {
         }
     }
 
-    /// Returns the visible part of a reading.
     pub fn show(&mut self, reading: &Reading) -> Sample {
         let sample = &reading.sample;
         let is_shown = |task: &&Arc<TaskReading>| reading.is_followed(task, self.follower);

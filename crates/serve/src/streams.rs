@@ -221,7 +221,6 @@ impl Stream {
         (self.sent, self.skipped) = (None, Skipped::default());
     }
 
-    /// Returns the memory of the stream, bytes.
     pub fn bytes(&self) -> usize {
         let frames: usize = self.frames.iter().map(|shown| shown.frame.len()).sum();
         // Streams that show everything share their sample. So the sample counts only for a stream that follows processes.

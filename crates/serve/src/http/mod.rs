@@ -40,7 +40,6 @@ pub struct HttpLimits {
     pub connections: usize,
     /// Maximum number of connections of an address or IPv6 network (/64). A further one displaces an idle one of them.
     pub of_a_client: usize,
-    /// Maximum time for the TLS handshake.
     pub handshake: Duration,
     /// Maximum time for the headers of a request, from its first byte; for the first request, from the connection.
     pub request: Duration,
@@ -77,14 +76,12 @@ impl Default for HttpLimits {
     }
 }
 
-/// The HTTP server.
 pub struct Http {
     limits: HttpLimits,
     listener: TcpListener,
     /// The bound address. If port 0 was requested, the address contains the port that the kernel chose.
     pub local_addr: SocketAddr,
     rules: Mutex<Rules>,
-    /// Counters of connections, answered requests and refusals.
     pub counters: Counters<HttpRefusal>,
 }
 
@@ -181,15 +178,11 @@ cgscope_ledger::named! {
         Displaced = "displaced",
         /// The client took more time than the [`HttpLimits`] allow.
         Slow = "slow",
-        /// The TLS handshake failed.
         Tls = "tls",
-        /// The request was not valid HTTP.
         Malformed = "malformed",
-        /// The request was too long.
         Oversized = "oversized",
         /// The method was neither GET nor HEAD.
         Method = "method",
-        /// The path is unknown.
         Path = "path",
         /// The password was missing or wrong.
         Unauthorized = "unauthorized",

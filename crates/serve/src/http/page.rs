@@ -137,7 +137,6 @@ pub trait Pages: Send + Sync + 'static {
     /// Returns the kind for the `Accept` headers, joined with commas; `None`: there is no header, or it is not ASCII.
     fn kind(&self, accept: Option<&str>) -> Self::Kind;
 
-    /// Makes a page.
     fn make(&self, kind: Self::Kind) -> impl Future<Output = Page> + Send;
 
     /// Returns an error sentence for health probes if something hangs. Must not wait, or reveal anything about the host.
@@ -151,7 +150,6 @@ pub trait Pages: Send + Sync + 'static {
 pub struct Page {
     /// Content type with its parameters, for example `text/plain; version=0.0.4; charset=utf-8`.
     pub content_type: &'static str,
-    /// The body.
     pub body: Bytes,
     /// Whether the body is compressed with gzip.
     pub(super) is_compressed: bool,

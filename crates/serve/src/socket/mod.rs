@@ -50,7 +50,6 @@ struct Shared {
     is_ending: bool,
 }
 
-/// Serves viewers on the socket.
 pub struct Server {
     listener: Option<UnixListener>,
     shared: Rc<RefCell<Shared>>,
