@@ -38,7 +38,6 @@ pub(crate) const NONE: u64 = u64::MAX;
 /// Maximum number of cells in a list (buckets, nodes, memory policies), so that a change of a list takes little time.
 pub(crate) const LONGEST: usize = 4096;
 
-/// A column of a table.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Column {
     /// Path of a member in the model, such as `totals.by_cause.kernel`.

@@ -38,7 +38,6 @@ impl SampleEncoder {
         with_json(Vec::new(), kind::WORD, word)
     }
 
-    /// Returns the last frame.
     pub fn end(unix_ns: u64, reason: Reason) -> Result<Vec<u8>, WriteError> {
         with_json(Vec::new(), kind::END, &End { unix_ns, reason, unwritten: 0 })
     }
@@ -47,11 +46,9 @@ impl SampleEncoder {
 /// A message received over a connection.
 #[derive(Debug)]
 pub enum Message<W> {
-    /// A sample.
     Sample(Box<Sample>),
     /// A message of the daemon.
     Word(W),
-    /// The end of the connection.
     End(End),
 }
 
@@ -59,7 +56,6 @@ pub enum Message<W> {
 #[derive(Debug)]
 pub struct Incoming<R> {
     input: R,
-    /// The header that the daemon sent.
     pub header: Header,
     decoder: SampleDecoder,
     payload: Vec<u8>,

@@ -11,13 +11,10 @@ use crate::{End, OLDEST_VERSION, VERSION};
 /// Why a recording cannot be read at all. Damage after the header is not an error: see [`Ending`].
 #[derive(Debug, Error)]
 pub enum ReadError {
-    /// The file is empty.
     #[error("is empty: nothing was recorded into it; record again")]
     Empty,
-    /// The file does not start like a recording.
     #[error("is not a cgscope recording; give a file that `cgscope record -o FILE` wrote")]
     Foreign,
-    /// The file ends within the header.
     #[error(
         "ends within its header, so it contains no sample: cgscope was killed, or the disk was full, at the start; record \
          again"
@@ -26,7 +23,6 @@ pub enum ReadError {
     /// The checksum of the header is wrong, or the header cannot be parsed.
     #[error("has a damaged header (wrong checksum); use another copy of the file")]
     HeaderDamaged,
-    /// The file has another version of the format.
     #[error(
         "has format version {found}, {} than the versions {} to {} that this cgscope reads{}",
         age(*found),
@@ -35,12 +31,10 @@ pub enum ReadError {
         remedy(*found, wrote)
     )]
     Version {
-        /// The version of the format.
         found: u32,
         /// The version of cgscope that wrote the file, if known.
         wrote: Option<String>,
     },
-    /// The file could not be read.
     #[error("could not be read: {0}")]
     Io(#[from] io::Error),
 }
@@ -59,7 +53,6 @@ fn remedy(version: u32, wrote: &Option<String>) -> String {
 /// Why a recording could not be written.
 #[derive(Debug, Error)]
 pub enum WriteError {
-    /// The file could not be written.
     #[error("could not be written: {}", cause(.0))]
     Io(#[from] io::Error),
     /// An earlier write left an incomplete frame. Nothing after an incomplete frame can be read.
@@ -89,7 +82,6 @@ fn cause(error: &io::Error) -> String {
 pub struct FileError<E: std::error::Error> {
     /// The file as the user named it.
     pub path: PathBuf,
-    /// The error itself.
     pub error: E,
 }
 
@@ -108,10 +100,7 @@ pub enum Ending {
         "the recording breaks off in its last frame, and {lost_bytes} bytes are ignored: cgscope was killed while it wrote, \
          or the file was cut"
     )]
-    Torn {
-        /// Bytes of the incomplete frame.
-        lost_bytes: u64,
-    },
+    Torn { lost_bytes: u64 },
     /// The file is damaged, and no key frame follows the damage. The gap extends to the end of the file.
     #[error(
         "the recording is damaged at byte {} ({}); the {} bytes from there to the end are ignored",
@@ -126,7 +115,6 @@ pub enum Damage {
     /// The length is one that no writer writes.
     #[error("a frame has an impossible length")]
     Length,
-    /// The checksum is wrong.
     #[error("a frame has a wrong checksum")]
     Checksum,
     /// The payload does not match the kind of the frame.
@@ -135,7 +123,6 @@ pub enum Damage {
     /// The sample in the frame breaks this rule.
     #[error("a sample was rejected, because {0}")]
     Sample(&'static str),
-    /// A second header was found, or data after the end frame.
     #[error("a frame follows the end, or is a second header")]
     Misplaced,
 }
@@ -149,7 +136,6 @@ pub enum Damage {
 pub struct Gap {
     /// Offset of the damaged frame.
     pub at: u64,
-    /// Size of the gap, bytes.
     pub lost_bytes: u64,
     /// What is wrong with the first damaged frame.
     pub damage: Damage,

@@ -78,7 +78,6 @@ pub(crate) enum Found {
     Torn,
     /// The length is one that no writer writes.
     BadLength,
-    /// The checksum is wrong.
     BadChecksum,
 }
 

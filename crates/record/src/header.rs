@@ -20,7 +20,6 @@ pub struct Header {
     /// Version of cgscope that wrote the file. All format versions have this member, so that an older cgscope can name the newer
     /// version in its error message.
     pub cgscope_version: String,
-    /// Host name.
     pub hostname: String,
     /// The kernel release, as in `uname -r`.
     pub kernel_release: String,
@@ -30,11 +29,9 @@ pub struct Header {
     pub cpus: Vec<Cpu>,
     /// The cgroup hierarchies of the host. All cgroup paths in the recording are in the hierarchy with the cpu controller.
     pub cgroups: CgroupLayout,
-    /// The selected tasks.
     pub selection: Selection,
     /// The measured command, with its arguments.
     pub command: Option<Vec<String>>,
-    /// Time between two samples, ns.
     pub interval_ns: u64,
     /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
@@ -64,18 +61,14 @@ pub(crate) struct First<H> {
 /// A CPU that was online at the start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cpu {
-    /// The number of the CPU.
     pub cpu: u32,
-    /// The NUMA node of the CPU, if known.
     pub node: Option<u32>,
 }
 
 /// The end frame, which is the last frame. If there is no end frame, the writer was killed or is still recording.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct End {
-    /// Wall clock, ns since 1970.
     pub unix_ns: u64,
-    /// Why the recording ended.
     #[serde(deserialize_with = "reason_or_other")]
     pub reason: Reason,
     /// Number of samples that could not be written.
@@ -91,19 +84,15 @@ fn reason_or_other<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Reason,
 #[derive(Clone, Debug, PartialEq, Eq, Error, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reason {
-    /// The requested time has passed.
     #[error("the time asked for was over")]
     Finished,
     /// The user pressed Ctrl-C, or a signal arrived.
     #[error("it was interrupted")]
     Interrupted,
-    /// The command exited with this status.
     #[error("the command ended with exit status {0}")]
     CommandExited(i32),
-    /// This signal killed the command.
     #[error("the command was ended by signal {0}")]
     CommandKilled(i32),
-    /// All selected tasks have exited.
     #[error("no selected task was left")]
     #[serde(rename = "target_gone")]
     TargetExited,
@@ -116,13 +105,11 @@ pub enum Reason {
     /// Measuring failed, or the command could not be executed.
     #[error("measuring failed")]
     Failed,
-    /// The disk was full.
     #[error("the disk was full")]
     DiskFull,
     /// Writing the file failed for another reason.
     #[error("its file could no longer be written")]
     WriteFailed,
-    /// A reason that only a later version of cgscope knows.
     #[error("of a reason that only a later cgscope knows")]
     Other,
 }

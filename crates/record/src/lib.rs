@@ -3,6 +3,8 @@
 //! A recording is most useful after a failure. Therefore it can be read up to the last complete frame, even if the writer was
 //! killed, the disk was full, or the file was cut or damaged. Every reader reports how the recording ended.
 
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
+
 mod cells;
 mod codec;
 mod connection;

@@ -189,7 +189,6 @@ impl Place {
 }
 
 enum Named {
-    /// A link to this path.
     Link(PathBuf),
     Place(PlaceKind),
 }

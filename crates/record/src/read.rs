@@ -21,7 +21,6 @@ use crate::{
 #[derive(Debug)]
 pub struct Reader<R> {
     input: R,
-    /// The header.
     pub header: Header,
     decoder: SampleDecoder,
     /// Offsets of the first frame after the header, of the next frame, and of the last frame that was read.
@@ -352,9 +351,7 @@ pub type Index = Vec<IndexEntry>;
 pub struct IndexEntry {
     at: u64,
     is_key: bool,
-    /// Wall clock, ns since 1970.
     pub unix_ns: u64,
-    /// CLOCK_MONOTONIC, ns.
     pub mono_ns: u64,
 }
 

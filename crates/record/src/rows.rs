@@ -31,7 +31,6 @@ pub(crate) trait Keyed: Field + Clone + PartialEq + Send + 'static {
     fn hist(&self) -> Option<&Arc<Hist>> {
         None
     }
-    /// Returns all histograms of the row.
     fn hists(&self) -> impl Iterator<Item = &Hist> {
         self.hist().map(AsRef::as_ref).into_iter()
     }

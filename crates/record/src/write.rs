@@ -42,7 +42,6 @@ type Reserve<W> = fn(&W, u64, u64) -> io::Result<()>;
 const END_BYTES: u64 = 2048;
 
 impl<W: Write> Writer<W> {
-    /// Starts a recording.
     pub fn create(output: W, header: &Header) -> Result<Self, WriteError> {
         Self::reserving(output, header, |_, _, _| Ok(()))
     }
@@ -67,7 +66,6 @@ impl<W: Write> Writer<W> {
         done
     }
 
-    /// Closes the recording, and returns the output.
     pub fn end(mut self, unix_ns: u64, reason: Reason) -> Result<W, WriteError> {
         self.finish(unix_ns, reason)?;
         Ok(self.output)
@@ -105,7 +103,6 @@ type FileResult<T> = Result<T, FileError<WriteError>>;
 /// readable, and more samples can follow when the disk has space again.
 #[derive(Debug)]
 pub struct FileWriter {
-    /// The path of the file.
     pub path: PathBuf,
     writer: Writer<File>,
 }
@@ -145,7 +142,6 @@ impl FileWriter {
         Ok(())
     }
 
-    /// Returns the number of bytes in complete frames.
     pub fn bytes(&self) -> u64 {
         self.writer.bytes
     }
