@@ -28,13 +28,11 @@ cgscope_ledger::named! {
 pub struct Family {
     /// Name of the family, without the suffix `_total` of counters. If the family has a unit, its name ends with the unit.
     pub name: &'static str,
-    /// The kind, which says how the values change.
     pub kind: Kind,
     /// Base unit (`seconds`, `bytes`); `None` for a plain number.
     pub unit: Option<&'static str>,
     /// Names of the labels. [`CGROUP`] stands for all labels of a cgroup.
     pub labels: &'static [&'static str],
-    /// The help sentence.
     pub help: &'static str,
     /// The counter of the model that the family exports, if any.
     pub(crate) counter: Option<Counter>,

@@ -4,7 +4,6 @@ cgscope_ledger::named! {
     /// A format of a page.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Format (content_type,) {
-        /// The `Content-Type` header of the page.
         content_type: &'static str,
     }
 

@@ -3,6 +3,8 @@
 //! [`family`] lists the metrics of a page, and `docs/metrics.md` explains them. The counters of a cgroup start at 0 when the
 //! cgroup is first exported. [`Config`] limits the number of exported cgroups.
 
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
+
 mod cgroup;
 mod choice;
 mod culprits;

@@ -30,7 +30,6 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Creates metrics without any figures.
     pub fn new(config: Config) -> Self {
         Self { config, forest: Forest::new(), cgroups: Vec::new(), host: Host::default(), newcomers: None }
     }
@@ -50,7 +49,6 @@ impl Metrics {
         self.forest.settle(self.cgroups.iter().map(|cgroup| &cgroup.path));
     }
 
-    /// Adds an interval.
     pub fn add(&mut self, interval: &Interval) {
         let places = self.forest.observe(interval, &self.config);
         self.choose(interval);

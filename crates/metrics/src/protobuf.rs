@@ -138,7 +138,6 @@ fn add_native(series: &WaitSeries, histogram: &mut Histogram) {
 }
 
 /// Messages of `metrics.proto` (package `io.prometheus.client` of Prometheus' client_model), with only the fields that we write.
-#[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
     cgscope_model::messages! {
         LabelPair {
