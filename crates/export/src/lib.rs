@@ -3,6 +3,8 @@
 //! A format with rows or histograms for each interval is written as the intervals arrive. A profile is a sum over all intervals,
 //! so it is written at the end.
 
+#![allow(missing_docs, reason = "comments say only what names and types do not say")]
+
 mod chains;
 mod csv;
 mod folded;
@@ -19,7 +21,6 @@ use ::parquet::errors::ParquetError;
 use cgscope_model::{Interval, findings::Host};
 use clap::ValueEnum;
 
-/// Result of this crate's functions.
 pub type Result<T> = std::result::Result<T, Error>;
 
 /// The output of a sink. The caller adds a buffer.
@@ -27,7 +28,6 @@ pub type Out = Box<dyn Write + Send>;
 
 /// Receives intervals in time order.
 pub trait Sink {
-    /// Adds an interval.
     fn interval(&mut self, interval: &Interval) -> Result<()>;
 
     /// Writes the end of the file and flushes. Without this call the file is incomplete.
@@ -59,7 +59,6 @@ impl Format {
         matches!(self, Self::Perfetto | Self::Parquet | Self::Pprof)
     }
 
-    /// Returns a sink that writes the format.
     pub fn sink(self, out: Out, about: About) -> Result<Box<dyn Sink>> {
         Ok(match self {
             Self::Hdr => Box::new(hdr::Hdr::new(out, &about)?),
@@ -76,13 +75,10 @@ impl Format {
 /// Where the intervals were measured, and by which version.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
-    /// The version of cgscope that measured.
     pub cgscope_version: String,
-    /// The name of the host.
     pub hostname: String,
     /// The version, the host, its kernel and its architecture, in one line.
     pub measured_by: String,
-    /// Wall clock at the start, ns since 1970.
     pub start_unix_ns: u64,
     /// Facts about the host that findings depend on.
     pub host: Host,
@@ -91,13 +87,10 @@ pub struct About {
 /// Why the export failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The output could not be written.
     #[error(transparent)]
     Io(#[from] io::Error),
-    /// The format needs histograms, but the coarse mode has none.
     #[error("the coarse mode measures only sums of waits, not histograms")]
     NoHistogram,
-    /// The format needs chains, but the recording does not count for whom tasks slept.
     #[error("the recording does not count for whom tasks slept")]
     NoChains,
     /// The library of a format refused the data, which is a bug of cgscope.

@@ -303,7 +303,6 @@ fn parent(scope: &Scope) -> Option<Scope> {
 }
 
 /// The parts of Perfetto's `trace_packet.proto` (package `perfetto.protos`) that we use.
-#[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
     /// `BUILTIN_CLOCK_REALTIME`.
     pub const REALTIME: u32 = 1;

@@ -149,7 +149,6 @@ impl ProfileBuilder {
 /// The parts of pprof's `profile.proto` (package `perftools.profiles`) that we use.
 ///
 /// Index 0 of the string table is the empty string. An id of 0 means none.
-#[expect(missing_docs, reason = "the names are the published ones, and so are their meanings")]
 pub mod proto {
     cgscope_model::messages! {
         Profile {

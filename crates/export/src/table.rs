@@ -11,10 +11,8 @@ use crate::{About, Result};
 /// Name and version of the table. As long as this name stays the same, no column gets another name or another meaning.
 pub const SCHEMA: &str = "cgscope.tasks/1";
 
-/// The type of a column.
 #[derive(Clone, Copy)]
 pub enum TableType {
-    /// UTF-8 text.
     Text,
     /// Kernel ids and other numbers with at most 31 bits.
     Int32,
@@ -32,11 +30,9 @@ pub(crate) enum TableCell<'a> {
     Number(u64),
 }
 
-/// A column of the table.
 pub struct TableColumn {
     /// The name, which includes the unit.
     pub name: String,
-    /// The type of the cells.
     pub holds: TableType,
     /// Computes the cell of a row; `None` if the value is unknown or does not apply to the row.
     pub(crate) cell: Box<CellOf>,
@@ -75,7 +71,6 @@ fn text<'a>(value: impl Into<Option<&'a str>>) -> Option<TableCell<'a>> {
     value.into().map(TableCell::Text)
 }
 
-/// Returns all columns, in order.
 pub fn columns() -> Vec<TableColumn> {
     use TableType::{Id64, Int32, Int64, Moment, Text};
     let mut columns = vec![
