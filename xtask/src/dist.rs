@@ -1,16 +1,10 @@
 //! Makes the packages in `target/dist`: a tarball of the static binary with its manual, a container image, and a Debian package.
 
-mod deb;
-mod image;
-
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    env::{self, consts::ARCH},
-    fs,
-    os::unix::fs::{MetadataExt, PermissionsExt, symlink},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::collections::{BTreeMap, BTreeSet};
+use std::env::{self, consts::ARCH};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::path::{Path, PathBuf};
+use std::{fs, process::Command};
 
 use crate::steps::{self, Failure, output};
 
@@ -24,7 +18,7 @@ const EXAMPLES: [&str; 3] = ["grafana", "kubernetes", "prometheus"];
 pub(crate) fn make(binary: &Path) -> Result<PathBuf, Failure> {
     let place = steps::workspace().join(PLACE);
     let contents = Contents::gather(&place, binary)?;
-    let packages = [contents.tarball()?, image::make(&contents)?, deb::make(&contents)?];
+    let packages = [contents.tarball()?, make_image(&contents)?, make_deb(&contents)?];
     for package in &packages {
         eprintln!("dist: {}", package.display());
     }
@@ -272,8 +266,157 @@ fn texts_of(sources: &[PathBuf], package: &str) -> Vec<String> {
     files.iter().filter_map(|path| fs::read_to_string(path).ok()).map(|text| text.replace('\r', "")).collect()
 }
 
+/// The maintainer scripts, which dpkg runs.
+const SCRIPTS: [&str; 3] = ["postinst", "prerm", "postrm"];
+/// The configuration file, which the administrator may change.
+const CONFIGURATION: &str = "etc/cgscope/cgscope.toml";
+
+/// Builds the Debian package from a directory tree with dpkg-deb. The package is too simple to need debhelper.
+fn make_deb(contents: &Contents) -> Result<PathBuf, Failure> {
+    let debian = steps::workspace().join("deploy/debian");
+    let tree = Tree::new(contents.place.join("deb"))?;
+    put_files(contents, &tree, &debian)?;
+    put_control(contents, &tree, &debian)?;
+    let package = contents.place.join(format!("cgscope_{}_{}.deb", contents.version, architecture()));
+    let mut dpkg = Command::new("dpkg-deb");
+    dpkg.env("SOURCE_DATE_EPOCH", &contents.epoch).args(["--root-owner-group", "-Zxz", "--build"]);
+    output(dpkg.arg(&tree.root).arg(&package))?;
+    Ok(package)
+}
+
+fn put_files(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Failure> {
+    let usr = Tree::new(tree.root.join("usr"))?;
+    contents.put_common(&usr, "/usr")?;
+    usr.strip("bin/cgscope")?;
+    let zsh = contents.pages.join("completions/_cgscope");
+    usr.copy(&zsh, "share/zsh/vendor-completions/_cgscope", 0o644)?;
+    for (page, to) in contents.manual()? {
+        usr.put_compressed(&to, read(&page)?.as_bytes())?;
+    }
+    usr.copy(&debian.join("copyright"), "share/doc/cgscope/copyright", 0o644)?;
+    usr.put_compressed("share/doc/cgscope/changelog", read(&debian.join("changelog"))?.as_bytes())?;
+    usr.put_compressed("share/doc/cgscope/THIRD-PARTY", contents.third_party.as_bytes())?;
+    usr.copy(&debian.join("lintian-overrides"), "share/lintian/overrides/cgscope", 0o644)?;
+    tree.copy(&debian.join("../cgscope.toml"), CONFIGURATION, 0o644)
+}
+
+/// Writes the files that dpkg reads. Call this function last, because these files contain the sizes and checksums of all other
+/// files.
+fn put_control(contents: &Contents, tree: &Tree, debian: &Path) -> Result<(), Failure> {
+    let mut find = Command::new("find");
+    let found = output(find.current_dir(&tree.root).args(["-type", "f", "-printf", "%P %s\n"]))?;
+    let mut files: Vec<(&str, &str)> = found.lines().filter_map(|line| line.rsplit_once(' ')).collect();
+    files.sort_by(|(a, _), (b, _)| Path::new(a).cmp(Path::new(b)));
+    let names = files.iter().map(|(name, _)| name).filter(|name| **name != CONFIGURATION);
+    let sums = output(Command::new("md5sum").current_dir(&tree.root).args(names))?;
+    let kib: u64 =
+        files.iter().filter_map(|(_, bytes)| Some(bytes.parse::<u64>().ok()?.div_ceil(1024))).sum();
+    let control = read(&debian.join("control"))?
+        .replace("@VERSION@", &contents.version)
+        .replace("@ARCHITECTURE@", architecture())
+        .replace("@INSTALLED_KIB@", &kib.to_string());
+    tree.put("DEBIAN/control", control.as_bytes(), 0o644)?;
+    tree.put("DEBIAN/conffiles", format!("/{CONFIGURATION}\n").as_bytes(), 0o644)?;
+    tree.put("DEBIAN/md5sums", sums.as_bytes(), 0o644)?;
+    for script in SCRIPTS {
+        tree.copy(&debian.join(script), &format!("DEBIAN/{script}"), 0o755)?;
+    }
+    Ok(())
+}
+
+/// The user is 0, because only this user has the container's capabilities. The user is given as a number, because the image has
+/// no list of users.
+const CONFIG: &str = include_str!("dist/image/config.json");
+const MANIFEST: &str = include_str!("dist/image/manifest.json");
+/// podman and containerd read the name from the first annotation.
+const INDEX: &str = include_str!("dist/image/index.json");
+/// A second index, for `docker load`: Docker can read an OCI layout only since version 25.
+const FOR_DOCKER: &str = include_str!("dist/image/docker.json");
+
+/// A file in the archive. Other files refer to it by its digest, or by a descriptor with its digest and size.
+struct Blob {
+    sha256: String,
+    descriptor: String,
+}
+
+/// Writes a container image that contains only the static binary. The image is an archive that container tools can load (an OCI
+/// image layout). The format is too simple to need an image builder.
+fn make_image(contents: &Contents) -> Result<PathBuf, Failure> {
+    let archive = contents.place.join(format!("cgscope-{}-oci.tar", contents.version));
+    let root = root(contents)?;
+    let layout = Tree::new(contents.place.join("image/layout"))?;
+    let (layer, diff) = layer(contents, &root, &layout)?;
+    let mut date = Command::new("date");
+    let created =
+        output(date.args(["--utc", "--date", &format!("@{}", contents.epoch), "+%Y-%m-%dT%H:%M:%SZ"]))?;
+    let fill = |template: &str, values: &[(&str, &str)]| {
+        let common = [
+            ("@VERSION@", contents.version.as_str()),
+            ("@ARCHITECTURE@", architecture()),
+            ("@CREATED@", created.trim()),
+        ];
+        let values = common.iter().chain(values);
+        values.fold(template.to_owned(), |text, (name, value)| text.replace(name, value))
+    };
+    let config = put_text(&layout, &fill(CONFIG, &[("@DIFF@", &diff)]))?;
+    let descriptors = [("@CONFIG@", &*config.descriptor), ("@LAYER@", &layer.descriptor)];
+    let manifest = put_text(&layout, &fill(MANIFEST, &descriptors))?;
+    for (file, text) in [
+        ("oci-layout", "{\"imageLayoutVersion\": \"1.0.0\"}\n".to_owned()),
+        ("index.json", fill(INDEX, &[("@MANIFEST@", &manifest.descriptor)])),
+        ("manifest.json", fill(FOR_DOCKER, &[("@CONFIG@", &config.sha256), ("@LAYER@", &layer.sha256)])),
+    ] {
+        layout.put(file, text.as_bytes(), 0o644)?;
+    }
+    let mut tar = tar(&layout.root, &contents.epoch);
+    output(tar.arg("-cf").arg(&archive).args(["oci-layout", "index.json", "manifest.json", "blobs"]))?;
+    Ok(archive)
+}
+
+fn root(contents: &Contents) -> Result<Tree, Failure> {
+    let root = Tree::new(contents.place.join("image/root"))?;
+    root.copy(&contents.binary, "usr/bin/cgscope", 0o755)?;
+    root.strip("usr/bin/cgscope")?;
+    for licence in ["LICENSE-MIT", "LICENSE-APACHE"] {
+        root.copy(&steps::workspace().join(licence), &format!("usr/share/doc/cgscope/{licence}"), 0o644)?;
+    }
+    root.put("usr/share/doc/cgscope/THIRD-PARTY", contents.third_party.as_bytes(), 0o644)?;
+    Ok(root)
+}
+
+/// Writes the image's only layer into the layout. Also returns the digest of the uncompressed layer, because the configuration
+/// needs it.
+fn layer(contents: &Contents, root: &Tree, layout: &Tree) -> Result<(Blob, String), Failure> {
+    let file = contents.place.join("image/layer.tar");
+    output(tar(&root.root, &contents.epoch).arg("-cf").arg(&file).arg("usr"))?;
+    let diff = sha256(&file)?;
+    output(Command::new("gzip").args(["-9n", "--force"]).arg(&file))?;
+    Ok((put_blob(layout, &file.with_extension("tar.gz"))?, diff))
+}
+
+fn put_text(layout: &Tree, text: &str) -> Result<Blob, Failure> {
+    let file = layout.root.with_extension("json");
+    steps::write(&file, text)?;
+    put_blob(layout, &file)
+}
+
+fn put_blob(layout: &Tree, file: &Path) -> Result<Blob, Failure> {
+    let bytes = fs::metadata(file).map_err(|why| steps::cannot("read", file, &why))?.len();
+    let sha256 = sha256(file)?;
+    layout.copy(file, &format!("blobs/sha256/{sha256}"), 0o644)?;
+    let descriptor = format!(r#""digest": "sha256:{sha256}", "size": {bytes}"#);
+    Ok(Blob { sha256, descriptor })
+}
+
+fn sha256(file: &Path) -> Result<String, Failure> {
+    let sum = output(Command::new("sha256sum").arg(file))?;
+    Ok(sum.split_whitespace().next().unwrap_or_default().to_owned())
+}
+
 #[cfg(test)]
 mod tests {
+    use std::{fs, os::unix::fs::PermissionsExt, path::Path};
+
     use super::*;
 
     #[test]
@@ -288,5 +431,42 @@ mod tests {
     fn our_own_packages_are_left_out() {
         assert_eq!(package("cgscope-model v0.1.0 (/somewhere/crates/model)|MIT OR Apache-2.0"), None);
         assert_eq!(package(""), None);
+    }
+
+    #[test]
+    fn the_changelog_has_the_version_of_the_workspace() {
+        let changelog = include_str!("../../deploy/debian/changelog");
+        let first = format!("cgscope ({}) ", env!("CARGO_PKG_VERSION"));
+        assert!(changelog.starts_with(&first), "the first entry is not for {first}");
+    }
+
+    fn image(place: &Path) -> Vec<u8> {
+        let _ = fs::remove_dir_all(place);
+        fs::create_dir_all(place).expect("a directory of ours");
+        // This is a program of this machine. Its permissions differ from those in the image.
+        let binary = place.join("program");
+        fs::copy("/bin/true", &binary).expect("a program");
+        fs::set_permissions(&binary, fs::Permissions::from_mode(0o700)).expect("a file of ours");
+        let contents = Contents {
+            place: place.to_owned(),
+            binary,
+            version: "1.2.3".to_owned(),
+            pages: place.to_owned(),
+            third_party: "licences".to_owned(),
+            epoch: "1700000000".to_owned(),
+        };
+        let archive = make_image(&contents).expect("an image");
+        assert_eq!(archive.file_name().and_then(|name| name.to_str()), Some("cgscope-1.2.3-oci.tar"));
+        let image = fs::read(archive).expect("an image");
+        let _ = fs::remove_dir_all(place);
+        image
+    }
+
+    #[test]
+    fn the_same_binary_gives_the_same_image() {
+        let place = std::env::temp_dir().join(format!("xtask-image-{}", std::process::id()));
+        let first = image(&place);
+        std::thread::sleep(std::time::Duration::from_millis(1100));
+        assert!(first == image(&place.with_extension("elsewhere")));
     }
 }
