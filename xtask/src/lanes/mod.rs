@@ -1,13 +1,11 @@
 //! Runs each test that needs root in a separate process. If a test fails, decides whether the reason is cgscope or the machine.
 mod disturbance;
-mod history;
 mod schedule;
 pub(crate) mod supervise;
 mod verdict;
 pub(crate) use disturbance::{Disturbance, Reading};
-pub(crate) use history::History;
 pub(crate) use schedule::{Lease, Test, in_parallel};
-pub(crate) use verdict::{Try, decide};
+pub(crate) use verdict::{History, Try, decide};
 
 use std::io::{self, Write};
 use std::process::{Command, Stdio};
