@@ -3,7 +3,6 @@ mod archive;
 mod built;
 mod image;
 mod kernels;
-mod plan;
 mod results;
 mod vm;
 pub(crate) use archive::Apt;
@@ -98,12 +97,13 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     if let Some(filter) = request.filters.iter().find(is_unknown) {
         return Err(Failure::Host(format!("no test has `{filter}` in its name; check the filter")));
     }
-    let of_debian = |series: &Series| series.name().is_none() && plan::is_supported(*series);
+    let of_debian = |series: &Series| series.name().is_none() && kernels::is_supported(*series);
     let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
     let ends = [supported().min(), supported().max()];
     let mut reports = in_parallel(&kernels, vec![(); MACHINES], |kernel, ()| {
         let whole = request.all || ends.contains(&Some(kernel.series));
-        let wanted = tests.iter().filter(|test| request.has(test) && plan::runs(test, kernel.series, whole));
+        let wanted =
+            tests.iter().filter(|test| request.has(test) && kernels::runs(test, kernel.series, whole));
         run_one(&qemu, kernel, &binaries, &wanted.map(String::as_str).collect())
     })?;
     reports.sort_by_key(|report| report.series);
