@@ -5,7 +5,6 @@
 
 #![allow(missing_docs, reason = "comments say only what names and types do not say")]
 
-mod chains;
 mod csv;
 mod folded;
 mod hdr;
@@ -67,7 +66,7 @@ impl Format {
             Self::Parquet => Box::new(parquet::Parquet::new(out, about)?),
             Self::Pprof => Box::new(pprof::Pprof::new(out, about)),
             Self::Folded => Box::new(folded::Folded { out, stacks: stacks::Stacks::default() }),
-            Self::Chains => Box::new(chains::Chains::new(out)),
+            Self::Chains => Box::new(folded::Chains::new(out)),
         })
     }
 }
