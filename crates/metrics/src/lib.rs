@@ -10,7 +10,6 @@ mod choice;
 mod culprits;
 pub mod family;
 mod forest;
-mod format;
 mod metrics;
 mod protobuf;
 mod text;
@@ -19,6 +18,5 @@ mod waits;
 
 pub use choice::Config;
 pub use family::{Family, Kind};
-pub use format::Format;
-pub use metrics::{Given, Metrics};
+pub use metrics::{Format, Given, Metrics};
 pub use protobuf::proto;
