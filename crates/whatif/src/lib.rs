@@ -33,10 +33,8 @@ mod replay;
 mod simulator;
 #[cfg(test)]
 mod tests;
-mod tree;
 pub mod watch;
 pub mod words;
 
 pub use outcome::{Bounds, Check, Figures, Outcome, PHASES, Stalls, settings};
-pub use replay::{Loop, Replay, Setting};
-pub use tree::{Limit, Node, Profile, Slot, Tree};
+pub use replay::{Limit, Loop, Node, Profile, Replay, Setting, Slot, Tree};
