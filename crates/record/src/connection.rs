@@ -8,8 +8,7 @@ use serde::{Serialize, de::DeserializeOwned};
 use crate::{
     End, Header, ReadError, Reason, WriteError,
     codec::{SampleDecoder, SampleEncoder, tables},
-    frame::{self, Found, kind, with_json},
-    header::{First, Opening, version},
+    frame::{self, First, Found, Opening, kind, version, with_json},
     rows::out_of_order,
 };
 

@@ -12,8 +12,7 @@ use rustix::fs::{MemfdFlags, Mode, OFlags, memfd_create};
 use crate::{
     Damage, End, Ending, FileError, Gap, Header, MAGIC, ReadError,
     codec::{Clocks, SYNC, SampleDecoder},
-    frame::{self, Found, HEAD, kind},
-    header::Opening,
+    frame::{self, Found, HEAD, Opening, kind},
     rows::out_of_order,
 };
 
