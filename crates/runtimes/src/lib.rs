@@ -7,7 +7,6 @@
 
 mod call;
 mod lookup;
-mod names;
 
 use std::path::{Path, PathBuf};
 use std::{collections::HashSet, mem::discriminant, sync::Arc, time::Duration};
@@ -15,10 +14,9 @@ use std::{collections::HashSet, mem::discriminant, sync::Arc, time::Duration};
 use cgscope_model::ContainerReading;
 use tokio::time::{Instant, timeout};
 
-use crate::call::Failure;
+use crate::call::{Failure, RuntimeNames};
+pub use call::Wanted;
 pub use lookup::Lookup;
-use names::RuntimeNames;
-pub use names::Wanted;
 
 /// Where runtimes listen or store names: the CRI sockets of containerd, CRI-O, Docker with cri-dockerd, k3s and k0s; the API
 /// socket of Docker; the storage of Podman, which has no daemon.
@@ -170,7 +168,7 @@ impl Runtime {
         let asked = async {
             match name {
                 "docker.sock" | "podman.sock" => call::list_from_docker(&self.place).await,
-                _ if name.ends_with(".json") => names::list_stored(&self.place),
+                _ if name.ends_with(".json") => call::list_stored(&self.place),
                 _ => call::list_containers(&self.place, limit).await,
             }
         };
