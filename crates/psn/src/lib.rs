@@ -6,7 +6,6 @@
 
 #![allow(missing_docs, reason = "comments say only what names and types do not say")]
 
-mod output;
 mod reader;
 mod rounds;
 mod tally;
