@@ -51,7 +51,6 @@ mod printable;
 pub mod quota_use;
 pub mod selection;
 pub mod skipped;
-pub mod sparse;
 pub mod steps;
 pub mod sum;
 pub mod table;

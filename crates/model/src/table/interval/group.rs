@@ -7,7 +7,7 @@ use cgscope_ledger::{BUCKETS, cause::CELLS};
 use super::{Interval, Wait};
 use crate::{
     Accounts, ByCause, ByState, Cause, ExitedInterval, Figures, Hist, Pending, TaskInterval, Totals,
-    accounts, sparse::Dense, sum,
+    accounts, hist::Dense, sum,
 };
 
 /// Several tasks together: a process, a cgroup, the whole host.
