@@ -9,19 +9,13 @@ use cgscope_model::{
 };
 
 pub use crate::app::list::Asked;
-use crate::{
-    app::{
-        About,
-        list::{ListKind, Question},
-    },
-    causes,
-    columns::Column,
-    data::Data,
-    nodes,
-    subject::{Key, Subject},
-    text::{self, NO_HISTOGRAM},
-    width::width,
+use crate::app::{
+    About,
+    list::{ListKind, Question},
 };
+use crate::data::{Data, Key, Subject};
+use crate::text::{self, NO_HISTOGRAM};
+use crate::{causes, columns::Column, nodes, width::width};
 
 /// Width of the time column, in cells.
 const TIME: usize = 12;

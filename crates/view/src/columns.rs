@@ -6,7 +6,11 @@ use cgscope_model::units::{duration, number, per_second, percent};
 use cgscope_model::{Blame, Cause, CgroupReading, Counter, Mode, causes::Blames, sum};
 
 use crate::width::{left, path, right};
-use crate::{causes, data::Data, subject::Subject, text::micros};
+use crate::{
+    causes,
+    data::{Data, Subject},
+    text::micros,
+};
 
 /// Declares the columns of a table: one for each line, and one for each counter of the table.
 macro_rules! columns {

@@ -14,10 +14,7 @@ use cgscope_model::{
 };
 use itertools::Itertools;
 
-use crate::{
-    data::{Data, busy_percent},
-    subject::Key,
-};
+use crate::data::{Data, Key, busy_percent};
 
 /// Maximum number of intervals in the history. The widest heatmap has this many columns.
 const MOST_FRAMES: usize = 300;

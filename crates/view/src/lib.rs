@@ -21,7 +21,6 @@ pub mod snapshot;
 pub mod stat;
 pub mod stat_command;
 pub mod states;
-pub mod subject;
 pub mod text;
 pub mod theme;
 pub mod width;

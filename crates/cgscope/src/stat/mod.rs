@@ -164,7 +164,7 @@ impl Printer<'_> {
     fn last_words(&self, data: &Data) -> String {
         let blocked = BlockedOn::new(&data.interval, |addr| self.symbols.caller(addr));
         let classes = Classes::new(&data.interval, &data.tree, &blocked);
-        let mut lines = stat::rows::lines(data, &self.asked(&|_| None), &classes);
+        let mut lines = stat::lines(data, &self.asked(&|_| None), &classes);
         if let Some(Err(failure)) = (!data.interval.stacks.is_empty()).then(|| self.symbols.load()) {
             lines.push(failure.to_string());
         }

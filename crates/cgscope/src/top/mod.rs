@@ -12,7 +12,11 @@ use std::{
 use cgscope_model::{Interval, findings::Host, json::IntervalObject, printable, table::interval::Appended};
 use cgscope_view::app::{About, App, Begin, list::ListKind, view::View};
 use cgscope_view::batch::{self, Asked};
-use cgscope_view::{data::Data, settings::Settings, snapshot, subject::Key};
+use cgscope_view::{
+    data::{Data, Key},
+    settings::Settings,
+    snapshot,
+};
 use crossterm::event::{self, Event};
 use rustix::{
     event::{PollFd, PollFlags, poll},

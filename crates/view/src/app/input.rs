@@ -9,7 +9,7 @@ use crossterm::event::{
 
 use super::{App, Visited, list::Fold, view::View};
 use crate::draw::layout::{self, Target};
-use crate::{columns::Column, keys::KeyPress, settings::Settings, subject::Key};
+use crate::{columns::Column, data::Key, keys::KeyPress, settings::Settings};
 
 /// Interval lengths for the keys that make intervals longer or shorter, ms.
 const INTERVALS_MS: [u64; 10] = [100, 200, 500, 1_000, 2_000, 5_000, 10_000, 30_000, 60_000, 300_000];
@@ -508,8 +508,8 @@ mod tests {
 
     /// Selects the first row whose path ends with `end`, and opens What if. Returns the path of the cgroup, or the notice.
     fn asked(app: &mut App, end: &str) -> Result<String, String> {
-        let is_it = |key: &crate::subject::Key| match key {
-            crate::subject::Key::Cgroup(path) => path.ends_with(end),
+        let is_it = |key: &crate::data::Key| match key {
+            crate::data::Key::Cgroup(path) => path.ends_with(end),
             key => format!("{key:?}").ends_with(end),
         };
         let row = app.rows.iter().position(|row| is_it(&row.key)).expect("a row");

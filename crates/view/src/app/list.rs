@@ -18,9 +18,8 @@ use crate::{
         Column::{self, *},
         SortKey,
     },
-    data::Data,
+    data::{Data, Key, Subject},
     states::{self, StateRow},
-    subject::{Key, Subject},
 };
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,21 +16,15 @@ use ratatui::layout::Rect;
 
 pub use input::{Effect, Prompt};
 
-use crate::{
-    app::{
-        input::Enough,
-        list::{Asked, ListKind, ListRow, Question},
-        view::View,
-    },
-    columns::Column,
-    data::Data,
-    draw::layout,
-    history::{self, Frame, History, Past},
-    replay::Replay,
-    settings::{Settings, Span},
-    subject::{Key, Subject},
-    theme::Theme,
+use crate::app::{
+    input::Enough,
+    list::{Asked, ListKind, ListRow, Question},
+    view::View,
 };
+use crate::data::{Data, Key, Subject};
+use crate::history::{self, Frame, History, Past};
+use crate::settings::{Settings, Span};
+use crate::{columns::Column, draw::layout, replay::Replay, theme::Theme};
 
 #[derive(Debug, Default)]
 pub struct App {

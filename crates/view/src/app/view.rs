@@ -3,7 +3,7 @@
 use cgscope_ledger::named;
 use serde::{Deserialize, Serialize};
 
-use crate::{app::list::ListKind, keys::Command, subject::Key};
+use crate::{app::list::ListKind, data::Key, keys::Command};
 
 named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -26,8 +26,8 @@ pub fn line(app: &App) -> Line<'static> {
         return Line::styled(notice.clone(), theme.alarm());
     }
     if let Some(replay) = &app.replay {
-        let urgent = (!layout::is_tall(app)).then(|| replay::draw::urgent(replay, theme)).flatten();
-        return urgent.unwrap_or_else(|| Line::styled(replay::draw::FOOTER, theme.quiet()));
+        let urgent = (!layout::is_tall(app)).then(|| replay::urgent(replay, theme)).flatten();
+        return urgent.unwrap_or_else(|| Line::styled(replay::FOOTER, theme.quiet()));
     }
     if let Some(ended) = &app.ended {
         return Line::styled(format!("{ended}: no more intervals; q quits"), theme.alarm());
@@ -108,7 +108,7 @@ pub fn lines(app: &App) -> Lines {
         ("States", states.collect()),
     ];
     let titled = |(title, lines)| [vec![Line::styled(title, theme.heading())], lines].concat();
-    let of_replay = app.replay.is_some().then(|| replay::draw::help(theme));
+    let of_replay = app.replay.is_some().then(|| replay::help(theme));
     let all: Vec<Lines> = of_replay.into_iter().chain(parts.map(titled)).collect();
     all.join(&[Line::raw("")][..])
 }

@@ -49,7 +49,7 @@ pub fn regions(app: &App) -> Option<Regions> {
     }
     let replay_height = match app.replay {
         None => 0,
-        Some(_) if is_tall(app) => replay::draw::HEIGHT,
+        Some(_) if is_tall(app) => replay::HEIGHT,
         Some(_) => 1,
     };
     let [header, tabs, body, replay, footer] = Layout::vertical([

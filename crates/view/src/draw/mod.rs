@@ -48,9 +48,8 @@ mod prelude {
         app::{App, view::View},
         causes::{self, UNNAMED},
         columns::Column,
-        data::Data,
+        data::{Data, Key, Subject},
         settings::Span as Time,
-        subject::{Key, Subject},
         text::{self, NO_HISTOGRAM, eighths, listed, micros, or_dash, or_na, wait_line},
         theme::Theme,
         width::{bar_length, cut_end, cut_start, left, path, right, width, wrapped},
@@ -75,8 +74,8 @@ pub fn draw(frame: &mut Frame<'_>, app: &App) {
         parts.extend(view(app, &regions));
     }
     if let Some(replay) = &app.replay {
-        let position = replay::draw::position(replay, theme, regions.replay.width.into());
-        parts.push((regions.replay, vec![position, replay::draw::status(replay, theme)]));
+        let position = replay::position(replay, theme, regions.replay.width.into());
+        parts.push((regions.replay, vec![position, replay::status(replay, theme)]));
     }
     parts.push((regions.footer, vec![footer::line(app)]));
     let shown = parts.into_iter().filter(|(area, _)| area.height != 0);

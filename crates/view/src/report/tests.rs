@@ -139,7 +139,7 @@ fn sleepers_have_their_wakers_if_chains_were_counted() {
     let sleeps = |chains| {
         let whole = Interval { chains, ..cgscope_made_up::small::shop() };
         let mut out = String::new();
-        tables::sleep_lines(&mut out, &tables::sleeps(&whole)).unwrap();
+        sleep_lines(&mut out, &sleeps(&whole)).unwrap();
         out
     };
     let chains = cgscope_made_up::small::shop().chains.unwrap();

@@ -2,9 +2,10 @@ use std::sync::Arc;
 
 use cgscope_made_up::{host, with_accounts};
 use cgscope_model::{
-    Accounts, BlockedOn, CgroupReading, ExitedThreads, Interval, Mode, Sample, Totals, class::Classes,
-    findings::Host, table::interval::Appended,
+    Accounts, BlockedOn, ByCause, CgroupReading, ExitedThreads, Interval, Mode, Sample, Totals,
+    class::Classes, findings::Host, table::interval::Appended,
 };
+use proptest::prelude::*;
 
 use super::*;
 
@@ -119,7 +120,7 @@ fn exited_threads_count_once_with_their_process() {
     let pid = main.tid;
     let (without, with) = (data(3), data_of(&before, &after));
     let figures = |data: &Data, rows: Rows, of: &dyn Fn(&Row<'_>) -> bool| {
-        let row = rows::all(data, &asked(rows)).into_iter().find(|row| of(row)).unwrap();
+        let row = all(data, &asked(rows)).into_iter().find(|row| of(row)).unwrap();
         (row.figures.on_cpu_ns(), row.figures.counter(cgscope_model::Counter::Voluntary).unwrap())
     };
     let process = |row: &Row<'_>| row.task().is_some_and(|task| task.tgid == pid);
@@ -181,7 +182,7 @@ fn two_processes_with_one_id_have_separate_lines_and_sentences() {
     let of = |at: usize| classes.threads(&[&data.interval.tasks[at]]).says;
     assert_ne!(of(0), of(1));
     for rows in [Rows::Threads, Rows::Processes, Rows::ThreadsOfProcesses] {
-        let lines = super::rows::lines(&data, &asked(rows), &classes);
+        let lines = super::lines(&data, &asked(rows), &classes);
         assert!(lines.first().unwrap().ends_with(&of(0)), "{lines:?}");
         assert!(lines.last().unwrap().ends_with(&of(1)), "{lines:?}");
         let table = interval(&data, &asked(rows));
@@ -228,4 +229,43 @@ fn the_first_line_is_that_of_pidstat_and_the_last_lines_have_the_cost() {
     assert!(end.lines().skip(1).all(|line| line.starts_with("# ")), "{end}");
     assert!(end.contains("# own cost: ") && end.ends_with("# losses: none\n"), "{end}");
     assert_eq!(losses(&data(3)), None);
+}
+
+#[test]
+fn the_remainder_goes_to_the_part_that_rounding_reduced_most() {
+    let split = Split { total_ns: 200, throttled_ns: 66, queue_ns: 67, wake_ns: Some(67) };
+    // 0.66, 0.67 and 0.67 hundredths of a percent. Together they are two hundredths.
+    assert_eq!(split.percent(1_000_000), Some([2, 0, 1, 1]));
+    assert_eq!(split.percent(0), None);
+    let none = Split { wake_ns: None, total_ns: 500, queue_ns: 500, throttled_ns: 0 };
+    assert_eq!(none.percent(1_000), Some([5_000, 0, 5_000, 0]));
+}
+
+#[test]
+fn the_coarse_mode_counts_wakeups_in_the_queue() {
+    let mut by_cause = ByCause::only(Cause::Throttled, 30);
+    by_cause.add(&ByCause::only(Cause::Unattributed, 70));
+    let wait = Wait { total_ns: 100, by_cause, ..Wait::default() };
+    let split = Split::new(&wait, Mode::Coarse);
+    assert_eq!((split.throttled_ns, split.queue_ns, split.wake_ns), (30, 70, None));
+    assert_eq!(Split::new(&wait, Mode::Bpf).wake_ns, Some(0));
+}
+
+proptest! {
+    #[test]
+    fn printed_parts_sum_to_the_printed_whole(
+        parts in [0u64..1 << 44, 0u64..1 << 44, 0u64..1 << 44], duration_ns in 1u64..1 << 44
+    ) {
+        let [throttled_ns, queue_ns, wake] = parts;
+        let total_ns = throttled_ns + queue_ns + wake;
+        let split = Split { total_ns, throttled_ns, queue_ns, wake_ns: Some(wake) };
+        let [whole, printed @ ..] = split.percent(duration_ns).unwrap();
+        prop_assert_eq!(whole, percent(total_ns, duration_ns).unwrap());
+        prop_assert_eq!(printed.iter().sum::<u64>(), whole);
+        for (printed, ns) in printed.into_iter().zip(parts) {
+            let exact = ns as f64 * 1e4 / duration_ns as f64;
+            prop_assert!((printed as f64 - exact).abs() <= 1.0, "{} for {}", printed, exact);
+            prop_assert!(ns != 0 || printed == 0, "nothing is not rounded up");
+        }
+    }
 }

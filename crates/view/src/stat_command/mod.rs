@@ -19,6 +19,7 @@ use itertools::Itertools;
 
 use crate::{
     causes::{ORDER, culprits_line, limits_line, shown},
+    report::quota_words,
     text::{self, NO_HISTOGRAM, capital, micros, wrapped},
 };
 
@@ -192,11 +193,9 @@ fn quota(out: &mut String, run: &CommandRun, held: &HeldBy) -> Result {
 
 /// Describes a quota: `1 CPU of quota (100ms of every 100ms, burst none)`.
 fn limit_words(limits: &CgroupReading) -> String {
-    let us = |us: Option<u64>| us.map_or("?".into(), micros);
-    let burst = limits.burst_us.filter(|us| *us != 0).map_or("none".into(), micros);
     let cores = limits.quota_cores().map(|cores| format!("{} of quota", cpus(cores)));
     let cores = cores.unwrap_or("no quota now".into());
-    format!("{cores} ({} of every {}, burst {burst})", us(limits.quota_us), us(limits.period_us))
+    format!("{cores} ({})", quota_words(limits))
 }
 
 /// Returns the command's own CPU time, if the files of the quota's cgroup have no CPU time.

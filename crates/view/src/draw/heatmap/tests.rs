@@ -3,7 +3,10 @@ use std::sync::Arc;
 use cgscope_model::{Hist, Interval, findings::Host};
 
 use super::*;
-use crate::{data::Data, history::History, subject::Key};
+use crate::{
+    data::{Data, Key},
+    history::History,
+};
 
 #[test]
 fn every_count_has_a_shade_and_higher_counts_are_never_lighter() {

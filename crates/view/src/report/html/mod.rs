@@ -19,10 +19,7 @@ use serde::Serialize;
 
 use crate::{
     causes::ORDER,
-    report::{
-        self, About, Whole,
-        tables::{self, Row, limit_words},
-    },
+    report::{self, About, Row, Whole, limit_words},
     text::capital,
 };
 
@@ -66,8 +63,8 @@ pub fn page(about: &About, whole: &Whole) -> String {
         ("sentences", sentences.iter().map(|said| format!("<li>{}</li>\n", text(said))).collect()),
         ("enough", enough(about, &whole.enough)),
         ("notes", notes(interval)),
-        ("sleeps_title", tables::SLEEPS_TITLE.to_owned()),
-        ("sleeps_hint", capital(tables::SLEEPS_HINT)),
+        ("sleeps_title", report::SLEEPS_TITLE.to_owned()),
+        ("sleeps_hint", capital(report::SLEEPS_HINT)),
         ("style", style()),
         ("script", SCRIPT.to_owned()),
         ("data", as_script(&data(about, whole, &Row::of_group(String::new(), total)))),
@@ -279,7 +276,7 @@ fn over(timeline: &Timeline, whole: &Interval) -> impl Serialize + use<> {
 /// Returns the quotas of cgroups that ran, the most throttled first.
 fn quotas(whole: &Whole) -> Vec<impl Serialize> {
     let interval = &whole.interval;
-    let mut quotas: Vec<_> = tables::used_quotas(interval).collect();
+    let mut quotas: Vec<_> = report::used_quotas(interval).collect();
     quotas.sort_by_key(|(limits, _)| Reverse((limits.throttled_ns, limits.usage_ns)));
     quotas.into_iter().take(QUOTAS).map(|(limits, path)| quota(limits, path, whole)).collect()
 }
