@@ -113,7 +113,7 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Pictures { check } => draw_pictures(check),
         Task::Overhead { arguments } => overhead::run(arguments),
         Task::Size => size::run(),
-        Task::Supervise { command } => lanes::supervise::run(&command),
+        Task::Supervise { command } => lanes::supervise(&command),
     }
 }
 

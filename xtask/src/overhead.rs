@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 use std::{fs, process::Command};
 
-use crate::lanes::{Disturbance, Lease, Reading, Test, Try, decide, supervise};
+use crate::lanes::{Disturbance, Lease, Reading, Test, Try, decide, timed};
 use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
@@ -40,7 +40,7 @@ pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
     let measure = || {
         let mut command = as_root.command(&overhead);
         command.arg("--check").arg(steps::workspace().join(LIMITS)).args(OF_CHECK);
-        supervise::timed(&mut command).map(|(status, own_s)| (status.success(), own_s))
+        timed(&mut command).map(|(status, own_s)| (status.success(), own_s))
     };
     let test = Test { name: "the cost of the hook".to_owned(), lease: Lease::All };
     let before = Reading::take();

@@ -4,10 +4,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{collections::BTreeSet, fs};
 
-use crate::lab::{built, vm};
+use crate::dist::Tree;
+use crate::lab::kernels::{self, Kernel};
+use crate::lab::{archive::Apt, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
-use crate::{dist::Tree, lab::archive::Apt, lab::kernels::Kernel};
 
 /// Programs of the host that the tests call. All other programs come from busybox. It lacks these programs, or its versions
 /// differ too much.
@@ -112,7 +113,7 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     };
     let mut programs = PROGRAMS.split(' ').map(found).collect::<Result<Vec<_>, _>>()?;
     // The BPF schedulers exist only if the lab has built the kernel.
-    let schedulers = fs::read_dir(built::schedulers()?).into_iter().flatten().flatten();
+    let schedulers = fs::read_dir(kernels::schedulers()?).into_iter().flatten().flatten();
     programs.extend(schedulers.map(|scheduler| scheduler.path()));
     for program in &programs {
         tree.copy(program, &format!("usr/bin/{}", program.file_name().unwrap_or_default().display()), 0o755)?;

@@ -1,6 +1,5 @@
 //! Runs the tests that need root on other kernels, each in a virtual machine.
 mod archive;
-mod built;
 mod image;
 mod kernels;
 mod results;

@@ -1,19 +1,26 @@
 //! Runs each test that needs root in a separate process. If a test fails, decides whether the reason is cgscope or the machine.
+
 mod disturbance;
 mod schedule;
-pub(crate) mod supervise;
 mod verdict;
+
+use std::io::{self, Write};
+use std::process::{Command, ExitStatus, Stdio};
+use std::{fs, os::unix::process::ExitStatusExt, path::PathBuf, thread, time::Duration};
+
+use rustix::{
+    io::{Errno, retry_on_intr},
+    process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, wait},
+};
+
+use crate::{
+    lab::{self, Binaries},
+    readers,
+    steps::{self, AsRoot, Failure},
+};
 pub(crate) use disturbance::{Disturbance, Reading};
 pub(crate) use schedule::{Lease, Test, in_parallel};
 pub(crate) use verdict::{History, Try, decide};
-
-use std::io::{self, Write};
-use std::process::{Command, Stdio};
-use std::{fs, path::PathBuf, time::Duration};
-
-use crate::lab::{self, Binaries};
-use crate::readers;
-use crate::steps::{self, AsRoot, Failure};
 
 /// Prefix of the tests that take minutes. These tests run only if they are requested by name.
 pub(crate) const LONG: &str = "long::";
@@ -115,7 +122,7 @@ impl<'a> Lanes<'a> {
         let mut command = self.command(test, cpu);
         command.stdout(file.try_clone().map_err(cannot_write)?).stderr(file);
         let before = Reading::take();
-        let (status, own_s) = supervise::timed(&mut command)?;
+        let (status, own_s) = timed(&mut command)?;
         let after = Reading::take();
         let mut disturbance = Disturbance::between(&before, &after, cpu, own_s);
         // Tests that run at the same time are in each other's queue, so the queue is checked only for a test that runs alone.
@@ -151,9 +158,78 @@ fn listed(text: &str) -> impl Iterator<Item = Test> {
     })
 }
 
+/// Numbers of pauses while this process waits for processes that a test has left behind: before it kills them, and before it
+/// gives up.
+const GRACE: u32 = 50;
+const PATIENCE: u32 = 500;
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Runs a program, and exits with its status. Becomes the parent of all processes that the test leaves behind. So their CPU time
+/// counts for the test, and they end with it. Users do not call this.
+pub(crate) fn supervise(words: &[String]) -> Result<(), Failure> {
+    let failed =
+        |why: Errno| Failure::Step(format!("cannot wait for the end of {} ({why})", words.join(" ")));
+    set_child_subreaper(Some(getpid())).map_err(failed)?;
+    let mut command = Command::new(&words[0]);
+    let child = command.args(&words[1..]).spawn().map_err(|why| steps::did_not_start(&command, &why))?;
+    let status = loop {
+        match retry_on_intr(|| wait(WaitOptions::empty())).map_err(failed)? {
+            Some((pid, status)) if pid == Pid::from_child(&child) => break status,
+            _ => {}
+        }
+    };
+    end_what_is_left();
+    std::process::exit(status.exit_status().unwrap_or_else(|| 128 + status.terminating_signal().unwrap_or(0)))
+}
+
+/// Reaps all processes that the test has left behind. Kills the processes that do not exit by themselves.
+fn end_what_is_left() {
+    for round in 0..PATIENCE {
+        while let Ok(Some(_)) = retry_on_intr(|| wait(WaitOptions::NOHANG)) {}
+        let left = fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+        let left: Vec<i32> = left.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect();
+        if left.is_empty() {
+            return;
+        }
+        if round == GRACE {
+            eprintln!("xtask: the test left processes, which were killed: {left:?}");
+        }
+        if round >= GRACE {
+            // These are children of this process that are not reaped yet, so their ids are valid.
+            left.iter()
+                .filter_map(|pid| Pid::from_raw(*pid))
+                .for_each(|pid| _ = kill_process(pid, Signal::KILL));
+        }
+        thread::sleep(PAUSE);
+    }
+}
+
+/// Runs a command. Returns its status, and its CPU time and that of its reaped descendants, seconds.
+pub(crate) fn timed(command: &mut Command) -> Result<(ExitStatus, f64), Failure> {
+    let child = command.spawn().map_err(|why| steps::did_not_start(command, &why))?;
+    let mut status = 0;
+    // SAFETY: the type has only integers, for which zeroes are valid.
+    let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
+    loop {
+        // SAFETY: `status` and `usage` live longer than the call.
+        let pid = unsafe { libc::wait4(child.id() as i32, &raw mut status, 0, &raw mut usage) };
+        if pid >= 0 {
+            let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+            return Ok((ExitStatus::from_raw(status), seconds(usage.ru_utime) + seconds(usage.ru_stime)));
+        }
+        let why = io::Error::last_os_error();
+        if why.kind() != io::ErrorKind::Interrupted {
+            let words = steps::words(command);
+            return Err(Failure::Step(format!("cannot wait for the end of {words} ({why})")));
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Lease, Test, listed};
+    use std::process::Command;
+
+    use super::{Lease, Test, listed, timed};
 
     #[test]
     fn the_list_of_libtest_has_names_and_marks() {
@@ -163,5 +239,13 @@ mod tests {
 { "type": "suite", "event": "completed", "tests": 2 }"#;
         let test = |name: &str, lease| Test { name: name.to_owned(), lease };
         assert_eq!(listed(text).collect::<Vec<_>>(), [test("a::b", Lease::Shared), test("a::c", Lease::One)]);
+    }
+
+    #[test]
+    fn the_cpu_time_of_a_child_includes_that_of_its_reaped_children() {
+        let busy = "sh -c 'n=0; while [ $n -lt 200000 ]; do n=$((n+1)); done'; exit 3";
+        let (status, seconds) = timed(Command::new("sh").args(["-c", busy])).expect("a shell");
+        assert_eq!(status.code(), Some(3));
+        assert!(seconds > 0.01, "{seconds}");
     }
 }
