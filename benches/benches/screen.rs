@@ -5,7 +5,7 @@ use std::{hint::black_box, sync::Arc, time::Duration};
 use cgscope_made_up::host;
 use cgscope_model::Interval;
 use cgscope_view::{
-    app::{About, App, view::View},
+    app::{About, App, View},
     draw::draw,
     keys::{Command, KeyPress},
     settings::Settings,

@@ -12,7 +12,7 @@ use cgscope_model::{
 };
 use cgscope_psn::GroupBy;
 use cgscope_view::{
-    app::{list::ListKind, view::View},
+    app::{View, list::ListKind},
     columns::Column,
 };
 use clap::{Arg, ArgAction, ArgMatches, Args, FromArgMatches, Parser, Subcommand, ValueEnum};

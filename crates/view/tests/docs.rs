@@ -3,7 +3,7 @@
 use std::{env, fs, path::PathBuf};
 
 use cgscope_view::{
-    app::{list::ListKind, view::View},
+    app::{View, list::ListKind},
     columns::Column,
     keys::{Command, KeyPress},
     settings::Settings,

@@ -8,7 +8,7 @@ use std::{
 use cgscope_made_up::host;
 use cgscope_model::Interval;
 use cgscope_view::{
-    app::{About, App, Effect, view::View},
+    app::{About, App, Effect, View},
     keys::KeyPress,
     replay::{
         Replay,

@@ -4,7 +4,7 @@ use std::{fmt::Write, path::Path, sync::Arc, time::Duration};
 
 use cgscope_model::{Interval, SchedExt, doctor::parse_version, findings::Host};
 use cgscope_view::{
-    app::{About, App, view::View},
+    app::{About, App, View},
     keys::KeyPress,
     settings::Settings,
     snapshot,

@@ -4,7 +4,7 @@ use std::{
     thread,
 };
 
-use cgscope_view::{app::view::View, settings::Span};
+use cgscope_view::{app::View, settings::Span};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 
 use super::*;

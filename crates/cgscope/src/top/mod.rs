@@ -10,7 +10,7 @@ use std::{
 };
 
 use cgscope_model::{Interval, findings::Host, json::IntervalObject, printable, table::interval::Appended};
-use cgscope_view::app::{About, App, Begin, list::ListKind, view::View};
+use cgscope_view::app::{About, App, Begin, View, list::ListKind};
 use cgscope_view::batch::{self, Asked};
 use cgscope_view::{
     data::{Data, Key},

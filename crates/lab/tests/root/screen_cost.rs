@@ -10,7 +10,7 @@ use std::{
 use cgscope_made_up::host;
 use cgscope_model::Interval;
 use cgscope_view::{
-    app::{About, App, view::View},
+    app::{About, App, View},
     keys::KeyPress,
     settings::Settings,
     snapshot,

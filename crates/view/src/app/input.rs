@@ -7,7 +7,7 @@ use crossterm::event::{
     Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers, MouseButton, MouseEvent, MouseEventKind,
 };
 
-use super::{App, Visited, list::Fold, view::View};
+use super::{App, View, Visited, list::Fold};
 use crate::draw::layout::{self, Target};
 use crate::{columns::Column, data::Key, keys::KeyPress, settings::Settings};
 

@@ -45,7 +45,7 @@ mod prelude {
         pane::{self, Pane, Section, a_second, cpus_used, fit},
     };
     pub(super) use crate::{
-        app::{App, view::View},
+        app::{App, View},
         causes::{self, UNNAMED},
         columns::Column,
         data::{Data, Key, Subject},

@@ -10,7 +10,7 @@ use cgscope_model::findings::Rule;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use crate::{
-    app::{About, App, Effect, view::View},
+    app::{About, App, Effect, View},
     replay::{
         EndSummary, News, Replay,
         player::{Mark, Moment, Player},

@@ -10,7 +10,7 @@ use serde::{
 };
 use toml_edit::{Document, DocumentMut, InlineTable, Item, Key as TomlKey, Table, TableLike, Value, value};
 
-use crate::app::{list::ListKind, view::View};
+use crate::app::{View, list::ListKind};
 use crate::keys::{Command, KeyPress, Keymap};
 use crate::{columns::Column, text::Unit, theme::Colours, width::cut_end};
 

@@ -2,7 +2,7 @@
 
 use cgscope_made_up::loads::{LOOP, samples};
 use cgscope_view::{
-    app::{About, App, view::View},
+    app::{About, App, View},
     keys::KeyPress,
     settings::Settings,
     snapshot,

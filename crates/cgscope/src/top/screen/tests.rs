@@ -1,6 +1,6 @@
 mod panics;
 
-use cgscope_view::app::view::View;
+use cgscope_view::app::View;
 use crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 use super::*;
