@@ -1,11 +1,15 @@
 //! Records which tasks ran on each CPU recently. [`cgscope_ledger::history`] stores the records.
 
 use cgscope_ledger::{
+    culprits::TaskName,
     demand::UNSEEN,
     history::{IDLE, KERNEL, LEAST_TAKEN_NS, Ring, Taken},
 };
 
-use crate::kernel::{RunQueue, Task, blame_tasks};
+use crate::{
+    kernel::{RunQueue, Task, blame_tasks},
+    maps::task_names,
+};
 
 /// Returns the party of `task` in the history: [`IDLE`], [`KERNEL`] or the id of its cgroup.
 #[inline(always)]
@@ -66,10 +70,11 @@ pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
     if !blame_tasks() && ring.fold(who, clock_ns) {
         return;
     }
-    ring.push(who, clock_ns, |slice| {
-        if blame_tasks() {
-            slice.tid = tid;
-            slice.comm = next.comm();
-        }
-    });
+    if blame_tasks()
+        && let Some(names) = task_names(next.run_queue().cpu())
+    {
+        // The name is written before the slice, for readers on other CPUs.
+        *names.slice(ring.head + 1) = TaskName { comm: next.comm_words(), tid: tid.into() };
+    }
+    ring.push(who, clock_ns);
 }

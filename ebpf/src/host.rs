@@ -8,7 +8,7 @@ use core::{
 use aya_ebpf::helpers::generated::bpf_loop;
 use cgscope_ledger::{
     Loss, culprits,
-    culprits::Pairs,
+    culprits::{Pairs, TaskNames},
     history::Ring,
     host::{FarQueue, Host},
     look_back,
@@ -107,6 +107,7 @@ impl<const CHARGES: bool, const IS_TRUSTED: bool> WaitHost for Kernel<CHARGES, I
         fn counts_by_cpu() -> bool { kernel::counts_by_cpu() }
         fn ring(cpu: u32) -> Option<&'static mut Ring> { maps::ring(cpu) }
         fn pairs(cpu: u32) -> Option<&'static mut Pairs> { maps::pairs(cpu) }
+        fn task_names(cpu: u32) -> Option<&'static mut TaskNames> { maps::task_names(cpu) }
         fn exited(cgroup_id: u64) -> Option<&'static mut Exited> { maps::exited(cgroup_id) }
         // Exported functions do not need it.
         fn histogram(task: Task<IS_TRUSTED>) -> Option<&'static mut Histogram> {

@@ -12,7 +12,7 @@ use aya_ebpf::{
 use cgscope_ledger::{
     Cause, KERNEL_LOSSES, Loss, Stack, bucket_of,
     changes::Changes,
-    culprits::Pairs,
+    culprits::{Pairs, TaskNames},
     demand::Slots,
     history::Ring,
     host::Task as _,
@@ -94,11 +94,13 @@ maps! {
     STACK_KEY: PerCpuArray[StackKey; 1] = stack_key();
     /// Changes to the [`FOLLOWED`] bits of all tasks. User space writes them, and the reader applies them.
     MARKS: Array[Marks; 1] = marks();
-    /// The history of each CPU. Only the hook on that CPU writes this value and the next three values. The loader sets the number
+    /// The history of each CPU. Only the hook on that CPU writes this value and the next four values. The loader sets the number
     /// of entries to the number of possible CPUs.
     RINGS: Array[Ring; 1] = ring(cpu);
     /// The table of culprits of each CPU, with as many entries as [`RINGS`].
     PAIRS: Array[Pairs; 1] = pairs(cpu);
+    /// The names of culprits on each CPU, with as many entries as [`RINGS`], if culprits are single tasks.
+    TASK_NAMES: Array[TaskNames; 1] = task_names(cpu);
     /// The table of pressure of each CPU, with as many entries as [`RINGS`].
     PRESSURES: Array[Pressures; 1] = pressures(cpu);
     /// The counters of each CPU, with as many entries as [`RINGS`].

@@ -11,7 +11,7 @@ use aya::Pod;
 use cgscope_ledger::{
     Offsets, Stack,
     chains::{PairKey, PairSums},
-    culprits::Pairs,
+    culprits::{Pairs, TaskNames},
     demand::Slots,
     pressure::Pressures,
     threads::{ThreadRecord, ThreadsConfig},
@@ -162,7 +162,7 @@ macro_rules! plain {
 
 plain! {
     u64, Exited, ExitedRecord, SameRecord, ListRecord, TaskRecord, Reported, Placement, AccountsRecord,
-    Stack, Histogram, StackKey, StackCount, Pairs, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
+    Stack, Histogram, StackKey, StackCount, Pairs, TaskNames, Pressures, Slots, CpuCounters, Marks, Offsets, Config, ThreadRecord,
     ThreadsConfig, PairKey, PairSums, [u64; 8]
 }
 

@@ -106,6 +106,7 @@ impl KernelSide {
             .map_max_entries(names::CPU_NODE, *cpus)
             .map_max_entries(names::SLOTS, config.last_slot as u32 + 1)
             .map_max_entries(names::THROTTLE_CLOCKS, if config.keep_throttle_clock == 0 { 1 } else { *cpus })
+            .map_max_entries(names::TASK_NAMES, if config.blame_tasks == 0 { 1 } else { *cpus })
             // Task storage needs this option, because aya 0.14 does not support its map type.
             .allow_unsupported_maps();
         for (map, entries) in plan.maps {

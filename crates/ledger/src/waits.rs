@@ -20,7 +20,7 @@ use crate::{
     verifier::{get, set},
     waits::{
         booking::{book, book_by_cpu, book_simple, count_by_cpu, log_shares},
-        culprits::{Pairs, Place, kind},
+        culprits::{Pairs, Place, TaskNames, kind},
         history::Ring,
         look_back::cause_of,
         split::{LONGEST_WAKEUP_NS, Wait, Work, is_charged, split},
@@ -44,6 +44,8 @@ pub trait WaitHost: PressureHost {
     fn counts_by_cpu() -> bool;
     fn ring(cpu: u32) -> Option<&'static mut Ring>;
     fn pairs(cpu: u32) -> Option<&'static mut Pairs>;
+    /// Returns the names of a CPU. They exist only if [`Self::blames_tasks`] is true.
+    fn task_names(cpu: u32) -> Option<&'static mut TaskNames>;
     /// Returns a cgroup's entry in the table of exited tasks, if it has one.
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited>;
     fn cpu_counters(cpu: u32) -> Option<&'static mut CpuCounters>;

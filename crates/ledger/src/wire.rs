@@ -710,8 +710,10 @@ pub struct Pair {
     pub last_ns: u64,
     /// When time was first added, ns of `rq->clock`. If this time changes, the pair was evicted and added again.
     pub born_ns: u64,
-    pub comm: [u8; 16],
 }
+
+/// The name of a task as words, padded with NUL bytes.
+pub type Comm = [u64; 2];
 
 /// Number of pairs that are stored with a victim, a power of two.
 pub const KEPT: usize = 8;
@@ -723,6 +725,8 @@ pub struct Kept {
     /// A lock: not 0 while a CPU writes `pairs`.
     pub(crate) lock: u64,
     pub pairs: [Pair; KEPT],
+    /// The names of the threads of `pairs`, if culprits are single tasks.
+    pub comms: [Comm; KEPT],
     /// Time whose culprit is in no pair, ns, by [`kind`](crate::culprits::kind) minus 1.
     pub unnamed_ns: [u64; 2],
 }

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use cgscope_ledger::culprits::{Kept, Pair, kind};
+use cgscope_ledger::culprits::{Comm, Kept, Pair, kind};
 use cgscope_model::{Blame, ByCause, Cause, PairKey, PairReading, REST, comm, rest_of};
 
 /// Maximum number of culprits per victim: twice as many as outputs show. Without this maximum, memory would grow with the square
@@ -75,11 +75,12 @@ impl Sum {
 }
 
 impl Culprits {
-    pub(crate) fn take(&mut self, origin: Origin, pairs: &[Pair]) {
+    /// Adds pairs to the sums. `comms` holds the names of their threads; if it is shorter, other threads have no name.
+    pub(crate) fn take(&mut self, origin: Origin, pairs: &[Pair], comms: &[Comm]) {
         let seen = self.seen.entry(origin).or_default();
         let before = std::mem::take(seen);
-        for pair in pairs {
-            let Some(key) = key(pair) else { continue };
+        for (at, pair) in pairs.iter().enumerate() {
+            let Some(key) = key(pair).filter(|_| pair.ns != 0) else { continue };
             seen.insert(key, (pair.born_ns, pair.ns));
             // If the start differs, the pair lost its slot and got a new one.
             let known =
@@ -89,7 +90,7 @@ impl Culprits {
                 let charge = Early { key, ns: new, turn: self.turn };
                 self.early.entry(key.0).or_default().push_back(charge);
             } else if new != 0 {
-                let none = || Sum { comm: comm(&pair.comm), ..Sum::default() };
+                let none = || Sum { comm: name(comms.get(at)), ..Sum::default() };
                 self.sums.entry(key).or_insert_with(none).add(new);
             }
         }
@@ -129,10 +130,10 @@ impl Culprits {
             let ns = kept.unnamed_ns[kind as usize - 1];
             Pair { victim, culprit: REST, kind, ns, ..Pair::default() }
         });
+        let pairs: Vec<Pair> = kept.pairs.into_iter().chain(unnamed).collect();
         // Most victims have no such pairs.
-        let pairs: Vec<Pair> = kept.pairs.into_iter().chain(unnamed).filter(|pair| pair.ns != 0).collect();
-        if !pairs.is_empty() {
-            self.take(Origin::Victim(victim), &pairs);
+        if pairs.iter().any(|pair| pair.ns != 0) {
+            self.take(Origin::Victim(victim), &pairs, &kept.comms);
         }
     }
 
@@ -195,6 +196,10 @@ impl Culprits {
     }
 }
 
+fn name(words: Option<&Comm>) -> Arc<str> {
+    comm(words.copied().unwrap_or_default().map(u64::to_ne_bytes).as_flattened())
+}
+
 fn key(pair: &Pair) -> Option<PairKey> {
     let blame = match pair.kind {
         kind::RAN => Blame::Ran,
@@ -221,28 +226,28 @@ mod tests {
     fn pairs_add_up_over_cpus_and_outlive_their_slot() {
         let pair = |ns| Pair { victim: 5, culprit: 6, kind: kind::RAN, ns, ..Pair::default() };
         let mut culprits = Culprits::default();
-        culprits.take(Origin::Cpu(0), &table(&[pair(100)]));
-        culprits.take(Origin::Cpu(1), &table(&[pair(40)]));
+        culprits.take(Origin::Cpu(0), &table(&[pair(100)]), &[]);
+        culprits.take(Origin::Cpu(1), &table(&[pair(40)]), &[]);
         let ns = |culprits: &mut Culprits| culprits.readings().iter().map(|pair| pair.ns).collect::<Vec<_>>();
         assert_eq!(ns(&mut culprits), [140]);
-        culprits.take(Origin::Cpu(0), &table(&[pair(130)]));
+        culprits.take(Origin::Cpu(0), &table(&[pair(130)]), &[]);
         assert_eq!(ns(&mut culprits), [170]);
         // The pair lost its slot and got a new one, first with a smaller sum and then with a larger sum.
-        culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 1, ..pair(30) }]));
+        culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 1, ..pair(30) }]), &[]);
         assert_eq!(ns(&mut culprits), [200]);
-        culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 2, ..pair(45) }]));
+        culprits.take(Origin::Cpu(0), &table(&[Pair { born_ns: 2, ..pair(45) }]), &[]);
         assert_eq!(ns(&mut culprits), [245]);
         // The pair is missing from one reading, so the next reading counts its whole sum.
-        culprits.take(Origin::Cpu(0), &table(&[]));
-        culprits.take(Origin::Cpu(0), &table(&[pair(50)]));
+        culprits.take(Origin::Cpu(0), &table(&[]), &[]);
+        culprits.take(Origin::Cpu(0), &table(&[pair(50)]), &[]);
         assert_eq!(ns(&mut culprits), [295]);
         culprits.drop_entries(|id| id == 6);
         assert_eq!(ns(&mut culprits), [295], "the removed culprit has no name");
         culprits.drop_entries(|id| id == 5);
         assert_eq!((culprits.readings().len(), culprits.len()), (0, 0));
-        culprits.take(Origin::Cpu(0), &table(&[pair(50)]));
+        culprits.take(Origin::Cpu(0), &table(&[pair(50)]), &[]);
         assert!(ns(&mut culprits).is_empty(), "nothing new");
-        culprits.take(Origin::Cpu(0), &table(&[pair(57)]));
+        culprits.take(Origin::Cpu(0), &table(&[pair(57)]), &[]);
         assert_eq!(ns(&mut culprits), [7]);
     }
 
@@ -251,7 +256,7 @@ mod tests {
         let limited = |culprit, ns| Pair { victim: 5, culprit, kind: kind::LIMITED, ns, ..Pair::default() };
         let mut culprits = Culprits::default();
         let mut read = |pairs: &[Pair], throttled_ns: u64| {
-            culprits.take(Origin::Cpu(0), &table(pairs));
+            culprits.take(Origin::Cpu(0), &table(pairs), &[]);
             culprits.book(&Throttled([(5, throttled_ns)].into()), HashSet::new);
             culprits.readings().iter().map(|pair| (pair.culprit, pair.ns)).collect::<Vec<_>>()
         };
@@ -280,7 +285,7 @@ mod tests {
         let limited = |ns| Pair { victim: 5, culprit: 6, kind: kind::LIMITED, ns, ..Pair::default() };
         let mut culprits = Culprits::default();
         let mut read = |ns: u64, throttled_ns: u64, waiting: &[u64]| {
-            culprits.take(Origin::Cpu(0), &table(&[limited(ns)]));
+            culprits.take(Origin::Cpu(0), &table(&[limited(ns)]), &[]);
             culprits.book(&Throttled([(5, throttled_ns)].into()), || waiting.iter().copied().collect());
             culprits.readings().iter().map(|pair| pair.ns).sum::<u64>()
         };
@@ -319,7 +324,7 @@ mod tests {
                 born_ns,
                 ..Pair::default()
             };
-            culprits.take(Origin::Cpu(0), &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()));
+            culprits.take(Origin::Cpu(0), &table(&pairs.into_iter().map(ran).collect::<Vec<_>>()), &[]);
             let sample = Sample { pairs: culprits.readings(), ..Sample::default() };
             if let Some(removed) = removed {
                 culprits.drop_entries(|id| id == *removed);
@@ -361,7 +366,7 @@ mod tests {
         let pair = |culprit, ns| Pair { victim: 5, culprit, kind: kind::RAN, ns, ..Pair::default() };
         let many: Vec<Pair> = (10..110).map(|culprit| pair(culprit, culprit)).collect();
         let mut culprits = Culprits::default();
-        culprits.take(Origin::Cpu(0), &table(&many));
+        culprits.take(Origin::Cpu(0), &table(&many), &[]);
         let readings = culprits.readings();
         let reported: Vec<u64> = readings.iter().map(|pair| pair.culprit).collect();
         assert_eq!(reported, (78..110).chain([REST]).collect::<Vec<_>>());
@@ -371,7 +376,7 @@ mod tests {
         );
         // A merged culprit becomes active, and replaces an inactive culprit.
         for reading in 1..8 {
-            culprits.take(Origin::Cpu(0), &table(&[pair(10, 10 + 30 * reading)]));
+            culprits.take(Origin::Cpu(0), &table(&[pair(10, 10 + 30 * reading)]), &[]);
             let readings = culprits.readings();
             let new = readings.iter().find(|pair| pair.culprit == 10).map(|pair| pair.ns);
             assert_eq!((new.is_some(), readings.len()), (reading > 1, 33), "{reading}");
@@ -384,7 +389,7 @@ mod tests {
         let many: Vec<Pair> =
             (1..=50u32).flat_map(|tid| [pair(5, tid), pair(KERNEL, tid), pair(7, tid)]).collect();
         let mut culprits = Culprits::default();
-        culprits.take(Origin::Cpu(0), &table(&many));
+        culprits.take(Origin::Cpu(0), &table(&many), &[]);
         let readings = culprits.readings();
         let ns =
             |culprit| readings.iter().filter(|pair| pair.culprit == culprit).map(|pair| pair.ns).sum::<u64>();
@@ -408,7 +413,7 @@ mod tests {
                     ..Pair::default()
                 }
             };
-            culprits.take(Origin::Cpu(0), &table(&(0..400).map(pair).collect::<Vec<_>>()));
+            culprits.take(Origin::Cpu(0), &table(&(0..400).map(pair).collect::<Vec<_>>()), &[]);
             let readings = culprits.readings();
             assert_eq!(readings.iter().map(|pair| pair.ns).sum::<u64>(), (turn + 1) * 400 * 5);
         }

@@ -8,7 +8,7 @@ use std::{
 
 use cgscope_ledger::{
     Loss,
-    culprits::Pairs,
+    culprits::{Pairs, TaskNames},
     pressure::KeptPressure,
     wire::{EXITED_CGROUPS, Exited, names},
 };
@@ -42,8 +42,17 @@ pub(crate) struct Waits {
 impl Domain for Waits {
     fn read(&mut self, draft: &mut Draft) -> Result<(), Failure> {
         self.read_exited(draft)?;
-        draft.side.each_cpu("read the culprits", names::PAIRS, |cpu, table: &Pairs| {
-            self.culprits.take(Origin::Cpu(cpu), &table.pairs);
+        step("read the culprits", || {
+            let tables = draft.side.array::<Raw<Pairs>>(names::PAIRS)?;
+            let names = draft.side.array::<Raw<TaskNames>>(names::TASK_NAMES)?;
+            for cpu in 0..tables.len() {
+                let pairs = tables.get(&cpu, 0)?.0.pairs;
+                // The names are read later, so a new pair has its name. A pair with new time keeps its entry until the next reading.
+                let names =
+                    if draft.config.blame_tasks == 0 { None } else { Some(names.get(&cpu, 0)?.0.pairs) };
+                self.culprits.take(Origin::Cpu(cpu), &pairs, names.as_ref().map_or(&[], |names| names));
+            }
+            Ok(())
         })?;
         self.culprits.book(&draft.tasks.throttled, || draft.tasks.waiting_cgroups());
         draft.sample.pairs = self.culprits.readings();

@@ -5,11 +5,11 @@
 //! matter how many other pairs there are. A pair that gets no entry is stored with its victim, see [`Kept`]. This takes longer
 //! and needs a lock.
 
-pub use crate::wire::{KEPT, Kept, Pair};
+pub use crate::wire::{Comm, KEPT, Kept, Pair};
 use crate::{
     Loss,
-    verifier::{add_atomic, exchange, opaque, wrapped},
-    waits::{WaitHost, history::Slice},
+    verifier::{add_atomic, exchange, opaque, set, wrapped},
+    waits::{WaitHost, history::SLICES},
 };
 
 /// Number of pairs in the table of one CPU, a power of two.
@@ -33,6 +33,32 @@ pub struct Pairs {
     pub pairs: [Pair; PAIRS],
 }
 
+/// The tasks that ran on one CPU, and the names of culprits. They are stored only if culprits are single tasks. Only programs that
+/// hold the CPU's run queue lock write them.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct TaskNames {
+    /// The task of each slice of the CPU's [`Ring`](crate::history::Ring).
+    slices: [TaskName; SLICES],
+    /// The names of the threads of the CPU's [`Pairs`].
+    pub pairs: [Comm; PAIRS],
+}
+
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TaskName {
+    pub comm: Comm,
+    pub tid: u64,
+}
+
+impl TaskNames {
+    /// Returns the task of the slice with this number.
+    #[inline(always)]
+    pub fn slice(&mut self, number: u64) -> &mut TaskName {
+        wrapped(&mut self.slices, number)
+    }
+}
+
 /// Returns the index of the first entry that a pair may use.
 #[inline(always)]
 pub const fn place_of(victim: u64, culprit: u64, tid: u32) -> usize {
@@ -52,15 +78,16 @@ impl Kept {
     /// Adds the time of a charge to its pair. If the pair gets no entry, or if another CPU holds the lock for too long, the time
     /// is stored without the culprit.
     #[inline(always)]
-    fn add<H: WaitHost>(&mut self, charge: &Charge, slice: Option<&mut Slice>) {
+    fn add<H: WaitHost>(&mut self, charge: &Charge) {
         let is_locked = (0..TRIES).any(|_| exchange(&mut self.lock, 1) == 0);
         // `opaque` hides the index from the verifier, which would otherwise follow each entry as a separate code path.
         let first = opaque(if charge.kind == kind::RAN { 0 } else { KEPT_OF_KIND });
         let place =
             if is_locked { place::<H, KEPT, KEPT_OF_KIND>(&mut self.pairs, first, charge) } else { None };
         let is_named = place.is_some();
-        if let Some(pair) = place {
-            charge.enter(pair, slice);
+        if let Some(place) = place {
+            let Self { pairs, comms, .. } = self;
+            charge.enter::<H>(wrapped(pairs, place), || Some(wrapped(comms, place)));
         }
         if is_locked {
             exchange(&mut self.lock, 0);
@@ -78,31 +105,38 @@ struct Charge {
     tid: u32,
     ns: u64,
     clock_ns: u64,
+    packed: u64,
 }
 
 impl Charge {
-    /// Creates a charge. If culprits are single tasks, also returns the slice of the task that ran.
     #[inline(always)]
-    fn new<H: WaitHost>(
-        victim: u64,
-        culprit: u64,
-        ns: u64,
-        clock_ns: u64,
-        packed: u64,
-    ) -> (Self, Option<&'static mut Slice>) {
-        let (at, kind) = Place::unpacked(packed);
-        let by_task = if H::blames_tasks() && kind == kind::RAN { H::ring(at.history) } else { None };
-        let slice = by_task.map(|ring| ring.slice(at.number));
-        let tid = slice.as_ref().map_or(0, |slice| slice.tid);
-        (Self { victim, culprit, kind, tid, ns, clock_ns }, slice)
+    fn new<H: WaitHost>(victim: u64, culprit: u64, ns: u64, clock_ns: u64, packed: u64) -> Self {
+        let kind = Place::unpacked(packed).1;
+        let mut charge = Self { victim, culprit, kind, tid: 0, ns, clock_ns, packed };
+        charge.tid = charge.task::<H>().map_or(0, |task| task.tid as u32);
+        charge
     }
 
+    /// Returns the task that ran, if culprits are single tasks.
     #[inline(always)]
-    fn enter(&self, pair: &mut Pair, slice: Option<&mut Slice>) {
+    fn task<H: WaitHost>(&self) -> Option<&'static TaskName> {
+        let at = Place::unpacked(self.packed).0;
+        let names =
+            if H::blames_tasks() && self.kind == kind::RAN { H::task_names(at.history) } else { None };
+        names.map(|names| &*names.slice(at.number))
+    }
+
+    /// Adds the time to a pair. If the pair is new, writes the name of its task to the result of `comm`.
+    #[inline(always)]
+    fn enter<'c, H: WaitHost>(&self, pair: &mut Pair, comm: impl FnOnce() -> Option<&'c mut Comm>) {
         if pair.ns == 0 {
             pair.born_ns = self.clock_ns;
-            if let Some(slice) = slice {
-                pair.comm = slice.comm;
+            if let Some(task) = self.task::<H>()
+                && let Some(comm) = comm()
+            {
+                // A single write would become a call of `memmove`, which takes stack.
+                set(&mut comm[0], task.comm[0]);
+                set(&mut comm[1], task.comm[1]);
             }
         }
         pair.ns += self.ns;
@@ -110,14 +144,14 @@ impl Charge {
     }
 }
 
-/// Returns the entry of a pair, which is one of the `ENTRIES` entries from index `first` on. A new pair takes an empty entry, or
-/// replaces the pair that was charged longest ago. Returns `None` if all pairs were charged recently.
+/// Returns the index of a pair's entry, which is one of the `ENTRIES` entries from index `first` on. A new pair takes an empty
+/// entry, or replaces the pair that was charged longest ago. Returns `None` if all pairs were charged recently.
 #[inline(always)]
-fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
-    pairs: &'p mut [Pair; N],
+fn place<H: WaitHost, const N: usize, const ENTRIES: usize>(
+    pairs: &mut [Pair; N],
     first: usize,
     charge: &Charge,
-) -> Option<&'p mut Pair> {
+) -> Option<u64> {
     let mut oldest = first;
     let mut oldest_ns = u64::MAX;
     for probe in 0..ENTRIES {
@@ -127,7 +161,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
             | (pair.culprit ^ charge.culprit)
             | u64::from((pair.tid ^ charge.tid) | (pair.kind ^ charge.kind));
         if is_other == 0 {
-            return Some(wrapped(pairs, (first + probe) as u64));
+            return Some((first + probe) as u64);
         }
         if pair.last_ns < oldest_ns {
             (oldest, oldest_ns) = (first + probe, pair.last_ns);
@@ -146,7 +180,7 @@ fn place<'p, H: WaitHost, const N: usize, const ENTRIES: usize>(
     pair.culprit = charge.culprit;
     pair.kind = charge.kind;
     pair.tid = charge.tid;
-    Some(pair)
+    Some(oldest as u64)
 }
 
 /// The CPU that records a charge, and the slice of the culprit.
@@ -184,14 +218,16 @@ impl Place {
 /// [`WaitHost::charge`].
 #[inline(always)]
 pub fn enter<H: WaitHost>(victim: u64, who: u64, ns: u64, clock_ns: u64, packed: u64) {
-    let Some(table) = H::pairs(Place::unpacked(packed).0.cpu) else { return };
-    let (charge, slice) = Charge::new::<H>(victim, who, ns, clock_ns, packed);
+    let cpu = Place::unpacked(packed).0.cpu;
+    let Some(table) = H::pairs(cpu) else { return };
+    let charge = Charge::new::<H>(victim, who, ns, clock_ns, packed);
     let first = place_of(victim, who, charge.tid);
-    if let Some(pair) = place::<H, PAIRS, PROBES>(&mut table.pairs, first, &charge) {
-        return charge.enter(pair, slice);
+    if let Some(place) = place::<H, PAIRS, PROBES>(&mut table.pairs, first, &charge) {
+        let comm = || H::task_names(cpu).map(|names| wrapped(&mut names.pairs, place));
+        return charge.enter::<H>(wrapped(&mut table.pairs, place), comm);
     }
     let Some(of_victim) = H::exited(victim) else { return H::lost(Loss::CulpritForgotten) };
-    of_victim.kept.add::<H>(&charge, slice);
+    of_victim.kept.add::<H>(&charge);
     add_atomic(&mut of_victim.complete, 1);
 }
 

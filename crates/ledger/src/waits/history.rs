@@ -33,7 +33,7 @@ pub const FOLD_NS: u64 = 50_000;
 pub const LEAST_TAKEN_NS: u64 = 1 << 14;
 
 /// Who ran on a CPU from `since_ns` until the next slice begins. Consecutive tasks of one cgroup share a slice, unless single
-/// tasks are blamed ([`crate::wire::Config::blame_tasks`]).
+/// tasks are blamed ([`crate::wire::Config::blame_tasks`]). Then the task is in [`TaskNames`](crate::culprits::TaskNames).
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Slice {
@@ -45,10 +45,6 @@ pub struct Slice {
     pub kernel_ns: u64,
     /// Part of the slice in which the CPU handled interrupts, or the hypervisor used it.
     pub taken: Taken,
-    /// Id of the thread that ran, if culprits are single tasks.
-    pub tid: u32,
-    pub padding: u32,
-    pub comm: [u8; 16],
 }
 
 impl Slice {
@@ -238,9 +234,9 @@ impl Ring {
         goes_on
     }
 
-    /// Ends the latest slice, and begins the slice of `who` at `clock_ns`. `label` sets the other members of the new slice.
+    /// Ends the latest slice, and begins the slice of `who` at `clock_ns`.
     #[inline(always)]
-    pub fn push(&mut self, who: u64, clock_ns: u64, label: impl FnOnce(&mut Slice)) {
+    pub fn push(&mut self, who: u64, clock_ns: u64) {
         let number = self.head;
         let latest = *self.slice(number);
         if latest.since_ns == 0 {
@@ -260,7 +256,6 @@ impl Ring {
         set(&mut new.kernel_ns, 0);
         set(&mut new.taken.irq_ns, 0);
         set(&mut new.taken.stolen_ns, 0);
-        label(new);
         // `head` is written last, so that a concurrent reader on another CPU finds a complete slice.
         self.head = number;
     }

@@ -148,9 +148,9 @@ fn waited_64_us(run: impl FnOnce(&mut Ring)) -> ByCause {
 fn time_without_a_task_counts_for_itself_from_a_64th_of_a_slice_on() {
     let behind = |kernel_ns: u64, irq_ns: u64| {
         waited_64_us(|ring| {
-            ring.push(7, 1_000, |_| {});
+            ring.push(7, 1_000);
             if kernel_ns != 0 {
-                ring.push(KERNEL, 10_000, |_| {});
+                ring.push(KERNEL, 10_000);
                 assert!(ring.fold(7, 10_000 + kernel_ns));
             }
             ring.take(Taken { irq_ns, stolen_ns: 0 });
@@ -188,7 +188,7 @@ fn a_wait_that_begins_now_has_the_cause_of_who_runs() {
         (IDLE, false, Cause::Wakeup),
         (IDLE, true, Cause::Unattributed),
     ] {
-        ring.push(who, 400, |_| {});
+        ring.push(who, 400);
         let mut parts = ByCause::default();
         let task = |clock_ns| Facts { is_real_time, ..Facts::waiting_in(3, 500, clock_ns) };
         assert_eq!(pending::<Simulated>(task(500), &storage, &mut parts), expected);
@@ -202,7 +202,7 @@ fn a_wait_that_begins_now_has_the_cause_of_who_runs() {
 #[test]
 fn a_throttled_task_that_left_an_idle_cpu_is_throttled_however_long_its_clock_stands_still() {
     let _maps = Maps::new(true);
-    Simulated::ring(0).expect("a CPU").push(IDLE, 500, |_| {});
+    Simulated::ring(0).expect("a CPU").push(IDLE, 500);
     // SAFETY: as above.
     let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
     storage.cgroup_id = 3;
@@ -225,7 +225,7 @@ fn a_throttled_task_that_left_an_idle_cpu_is_throttled_however_long_its_clock_st
 fn a_longer_idle_time_than_any_wakeup_is_doubted_for_real_time_tasks() {
     let waited = |is_deadline, is_seen, ns| {
         let _maps = Maps::new(true);
-        Simulated::ring(0).expect("a CPU").push(IDLE, 1_000, |_| {});
+        Simulated::ring(0).expect("a CPU").push(IDLE, 1_000);
         let task = Facts { is_real_time: true, is_deadline, ..Facts::waiting_in(3, 1_000, 1_000 + ns) };
         let start = Start { is_seen, ..Start::default() };
         let work = Simulated::work(Work::HOOK).expect("working memory");
@@ -251,14 +251,14 @@ fn a_task_that_left_a_throttled_group_unseen_was_throttled_until_then() {
     let waited = |group, left_ns| {
         let maps = Maps::new(true);
         let ring = Simulated::ring(0).expect("a CPU");
-        ring.push(IDLE, 900, |_| {});
+        ring.push(IDLE, 900);
         // SAFETY: as above.
         let mut storage = unsafe { Box::<TaskStorage>::new_zeroed().assume_init() };
         storage.cgroup_id = 3;
         let before = Facts { is_throttled: true, ..Facts::waiting_in(3, 0, 1_000) };
         segment::leave::<Simulated>(before, &mut storage, ring, 0, 1_000);
         storage.start.left_ns = left_ns;
-        ring.push(7, 5_000, |_| {});
+        ring.push(7, 5_000);
         let now = Facts { left_queue: (group, 0, 1_000), ..Facts::waiting_in(4, 1_000, 9_000) };
         arrive::<Simulated>(now, &mut storage, 0, 9_000, ring);
         drop(maps);

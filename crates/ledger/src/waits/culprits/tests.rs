@@ -42,9 +42,11 @@ fn a_place_keeps_its_parts() {
 #[test]
 fn a_pair_is_found_only_if_all_of_it_is_the_same() {
     let _maps = Maps::new(true);
-    let charge = |victim, culprit, tid, kind| Charge { victim, culprit, kind, tid, ns: 1, clock_ns: 1 };
+    let charge =
+        |victim, culprit, tid, kind| Charge { victim, culprit, kind, tid, ns: 1, clock_ns: 1, packed: 0 };
     let at = |pairs: &mut [Pair; KEPT], charge: &Charge| {
         let found = place::<Simulated, KEPT, KEPT>(pairs, 0, charge).expect("an entry");
+        let found = &mut pairs[found as usize];
         (found.ns, found.last_ns) = (found.ns + 1, 1);
         (found.ns, found.tid)
     };
@@ -92,15 +94,29 @@ fn charges_of_a_pair_add_up_from_its_first_to_its_latest_time() {
 fn a_task_is_blamed_by_the_slice_in_which_it_ran_but_not_for_a_quota() {
     let maps = Maps::new(true);
     maps.blame_tasks();
-    let slice = Simulated::ring(HISTORY).expect("a CPU").slice(5);
-    (slice.tid, slice.comm) = (77, *b"worker\0\0\0\0\0\0\0\0\0\0");
+    let task =
+        |tid| *Simulated::task_names(HISTORY).expect("a CPU").slice(5) = TaskName { comm: [tid; 2], tid };
+    task(77);
     charge(20, 7, 100, kind::RAN);
     // The slice now describes another task.
-    slice.tid = 78;
+    task(78);
     charge(20, 1, 200, kind::RAN);
     charge(20, 3, 400, kind::LIMITED);
-    let found: BTreeSet<_> = pairs().iter().map(|pair| (pair.tid, pair.comm[0], pair.ns)).collect();
-    assert_eq!(found, [(0, 0, 3), (77, b'w', 7), (78, b'w', 1)].into());
+    let comms = &Simulated::task_names(TABLE).expect("a CPU").pairs;
+    let pairs = Simulated::pairs(TABLE).expect("a CPU").pairs.iter().zip(comms);
+    let found: BTreeSet<_> = pairs.map(|(pair, comm)| (pair.tid, comm[0], pair.ns)).collect();
+    assert_eq!(found, [(0, 0, 0), (0, 0, 3), (77, 77, 7), (78, 78, 1)].into());
+    // A pair that finds no entry keeps its name, too.
+    Maps::keep_since(0);
+    maps.make_place(10);
+    let crowded = Pair { victim: 11, kind: kind::RAN, last_ns: 1, ..Pair::default() };
+    Simulated::pairs(TABLE).expect("a CPU").pairs = [crowded; PAIRS];
+    charge(20, 5, 500, kind::RAN);
+    task(77);
+    charge(20, 6, 500, kind::RAN);
+    let found: Vec<_> =
+        kept(10).pairs.iter().zip(kept(10).comms).map(|(pair, comm)| (pair.tid, comm[0], pair.ns)).collect();
+    assert_eq!(found[..3], [(78, 78, 5), (77, 77, 6), (0, 0, 0)]);
 }
 
 /// Returns culprits whose pairs are all searched from the index `first` on.

@@ -28,7 +28,7 @@ pub(crate) fn run_interrupted(ring: &mut Ring, runs: &[(Run, Taken)]) -> u64 {
     let (mut clock_ns, mut sums) = (BEGIN_NS, Taken::default());
     for ((who, ns), taken) in runs {
         if !ring.latest_is(*who) && !ring.fold(*who, clock_ns) {
-            ring.push(*who, clock_ns, |_| {});
+            ring.push(*who, clock_ns);
         }
         clock_ns += ns;
         sums.add(*taken);
@@ -168,7 +168,7 @@ proptest! {
 #[test]
 fn sums_of_stolen_time_that_begin_again_count_nothing() {
     let mut ring = empty();
-    ring.push(2, BEGIN_NS, |_| {});
+    ring.push(2, BEGIN_NS);
     ring.take(Taken { irq_ns: 70, stolen_ns: 900 });
     ring.take(Taken { irq_ns: 80, stolen_ns: 5 });
     let expected = Taken { irq_ns: 80, stolen_ns: 900 };
@@ -180,13 +180,13 @@ fn sums_of_stolen_time_that_begin_again_count_nothing() {
 #[test]
 fn the_sums_of_a_cpu_include_the_unfinished_run_of_a_kernel_thread_and_of_nobody() {
     let mut ring = empty();
-    ring.push(KERNEL, 1_000, |_| {});
+    ring.push(KERNEL, 1_000);
     assert_eq!(ring.sums_until(1_700), (700, 0));
-    ring.push(IDLE, 2_000, |_| {});
+    ring.push(IDLE, 2_000);
     assert_eq!(ring.sums_until(2_300), (1_000, 300));
     // If the caller does not know the clock, it must add the time when the task was queued.
     assert_eq!(ring.sums_until(0).1.wrapping_add(2_300), 300);
-    ring.push(7, 3_000, |_| {});
+    ring.push(7, 3_000);
     assert_eq!(ring.sums_until(9_000), (1_000, 1_000));
 }
 

@@ -15,7 +15,7 @@ use crate::{
 fn divided(start: impl FnOnce(&mut Start), throttled_ns: u64) -> ByCause {
     let _maps = Maps::new(true);
     let ring = Simulated::ring(0).expect("a CPU");
-    ring.push(7, 900_000, |_| {});
+    ring.push(7, 900_000);
     (ring.kernel_ns, ring.idle_ns) = (10_000 + 50_000 + 40_000, 20_000 + 16_000);
     ring.taken = Taken { irq_ns: 1_000 + 8_000, stolen_ns: 2_000 + 4_000 };
     let work = Simulated::work(Work::HOOK).expect("working memory");

@@ -11,7 +11,7 @@ use crate::{
     pressure::{self, Batch, Ended, KeptPressure, PressureHost, Pressures},
     waits::{
         WaitHost,
-        culprits::{self, PAIRS, Pairs, kind},
+        culprits::{self, PAIRS, Pairs, TaskNames, kind},
         enter_composed,
         history::{Ring, tests::empty},
         log, look_back, segment,
@@ -38,6 +38,7 @@ const STRANGER: u64 = u64::MAX - 1;
 struct Pointers {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
+    task_names: Vec<*mut TaskNames>,
     pressures: Vec<*mut Pressures>,
     exited: BTreeMap<u64, *mut Exited>,
     /// The histograms of tasks, by serial.
@@ -57,6 +58,7 @@ std::thread_local! {
         RefCell::new(Pointers {
             rings: Vec::new(),
             pairs: Vec::new(),
+            task_names: Vec::new(),
             pressures: Vec::new(),
             exited: BTreeMap::new(),
             histograms: BTreeMap::new(),
@@ -74,6 +76,7 @@ std::thread_local! {
 pub(crate) struct Maps {
     rings: Vec<*mut Ring>,
     pairs: Vec<*mut Pairs>,
+    task_names: Vec<*mut TaskNames>,
     pressures: Vec<*mut Pressures>,
     slots: *mut Slots,
     work: [*mut Work; 2],
@@ -93,6 +96,8 @@ impl Maps {
             // SAFETY: the types hold only integers.
             pairs: (0..CPUS).map(|_| unsafe { zeroed() }).collect(),
             // SAFETY: as above.
+            task_names: (0..CPUS).map(|_| unsafe { zeroed() }).collect(),
+            // SAFETY: as above.
             pressures: (0..CPUS).map(|_| unsafe { zeroed() }).collect(),
             slots: Box::into_raw(Box::new(Slots::new(0))),
             work: [(); 2].map(|()| Box::into_raw(Box::default())),
@@ -100,6 +105,7 @@ impl Maps {
         MAPS.replace(Pointers {
             rings: maps.rings.clone(),
             pairs: maps.pairs.clone(),
+            task_names: maps.task_names.clone(),
             pressures: maps.pressures.clone(),
             exited: BTreeMap::new(),
             histograms: BTreeMap::new(),
@@ -177,6 +183,7 @@ impl Drop for Maps {
         unsafe {
             self.rings.drain(..).for_each(|ring| drop(Box::from_raw(ring)));
             self.pairs.drain(..).for_each(|pairs| drop(Box::from_raw(pairs)));
+            self.task_names.drain(..).for_each(|names| drop(Box::from_raw(names)));
             self.pressures.drain(..).for_each(|pressures| drop(Box::from_raw(pressures)));
             drop(Box::from_raw(self.slots));
             self.work.iter().for_each(|work| drop(Box::from_raw(*work)));
@@ -314,6 +321,11 @@ impl WaitHost for Simulated {
     fn pairs(cpu: u32) -> Option<&'static mut Pairs> {
         // SAFETY: see `Pointers`.
         MAPS.with_borrow(|maps| maps.pairs.get(cpu as usize).map(|pairs| unsafe { &mut **pairs }))
+    }
+
+    fn task_names(cpu: u32) -> Option<&'static mut TaskNames> {
+        // SAFETY: see `Pointers`.
+        MAPS.with_borrow(|maps| maps.task_names.get(cpu as usize).map(|names| unsafe { &mut **names }))
     }
 
     fn exited(cgroup_id: u64) -> Option<&'static mut Exited> {

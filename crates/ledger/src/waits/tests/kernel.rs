@@ -111,7 +111,7 @@ impl Kernel {
         };
         for cpu in 0..CPUS as u32 {
             let clock_ns = kernel.clock_ns(cpu);
-            <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU").push(IDLE, clock_ns, |_| {});
+            <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU").push(IDLE, clock_ns);
             kernel.log.ran(cpu, kernel.now_ns, IDLE);
         }
         for number in 0..TASKS {

@@ -49,7 +49,7 @@ impl Kernel {
         let (now_ns, clock_ns) = (self.now_ns, self.clock_ns(cpu));
         let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
         if !ring.latest_is(ROOT) && !ring.fold(ROOT, clock_ns) {
-            ring.push(ROOT, clock_ns, |_| {});
+            ring.push(ROOT, clock_ns);
         }
         self.log.ran(cpu, now_ns, ROOT);
         (self.is_hidden[at], self.since_ns[at]) = (true, now_ns);
@@ -104,7 +104,7 @@ impl Kernel {
         let clock_ns = self.clock_ns(cpu);
         let since_ns = self.since_ns[cpu as usize] + Self::offset_ns(cpu);
         let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
-        ring.push(self.who(prev), since_ns, |_| {});
+        ring.push(self.who(prev), since_ns);
         if let Some(prev) = prev {
             let facts = self.facts(prev);
             let storage = &mut self.tasks[prev].storage;
@@ -137,7 +137,7 @@ impl Kernel {
             segment::run::<Simulated>(facts, &mut storage.start, cpu, clock_ns);
         }
         if !ring.latest_is(who) && !ring.fold(who, clock_ns) {
-            ring.push(who, clock_ns, |_| {});
+            ring.push(who, clock_ns);
         }
     }
 

@@ -183,7 +183,7 @@ impl Kernel {
         if state == State::Running {
             let cpu = self.tasks[at].cpu;
             let ring = <Simulated as crate::waits::WaitHost>::ring(cpu).expect("a CPU");
-            ring.push(to, clock_ns, |_| {});
+            ring.push(to, clock_ns);
             self.log.ran(cpu, now_ns, to);
         }
         // In a kernel that throttles whole queues, a task in a throttled queue cannot run.
