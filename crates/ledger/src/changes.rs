@@ -7,7 +7,7 @@
 use crate::verifier::{exchange, get, opaque, set, wrapped};
 
 /// Maximum number of entries in a list, a power of two.
-pub const CHANGES: usize = 2048;
+pub const CHANGES: usize = 1024;
 
 /// The number of a reading is shifted by this, to leave room for the number of a list: that of a CPU, or one more.
 pub const TURN_SHIFT: u32 = 16;
