@@ -4,8 +4,6 @@
 //! calls the iterator for the same task again. `reported` must contain exactly what user space received, so the free space is
 //! checked before anything is written.
 
-use core::ffi::c_void;
-
 use cgscope_ledger::{
     CAUSES, Cause, Loss, Stack,
     host::{Host as _, Task as _},
