@@ -19,6 +19,8 @@ use crate::{
 pub const ENTRIES: usize = 128;
 /// Number of entries that a cgroup may use, starting at the entry of its hash.
 pub const PROBES: usize = 8;
+/// Number of [`Limited`] in the table of a CPU, a power of two.
+pub const LIMITED: usize = 32;
 /// Maximum number of levels for which a wait counts: the cgroup and its nearest ancestors.
 pub const LEVELS: usize = 16;
 /// Binary logarithm of the maximum length of a batch, ns (4 ms). A reading misses at most this much waiting time on a CPU, and
@@ -130,12 +132,12 @@ pub struct Entry {
     pub born_ns: u64,
     /// When the latest wait ended, ns of `rq->clock`.
     pub last_ns: u64,
-    /// Not 0 if a wait at a limit has been counted. Until then, `some` would equal `contention`, so it is not updated.
-    pub has_limits: u64,
+    /// Index of the cgroup's [`Limited`], plus one; 0 if it has none.
+    pub limited: u64,
+    /// Time at a limit that was counted in no [`Limited`], or in a former one, ns.
+    pub apart_ns: u64,
     /// Union of the waits, without their time at a limit.
     pub contention: Union,
-    /// Union of the whole waits.
-    pub some: Union,
 }
 
 impl Entry {
@@ -144,20 +146,27 @@ impl Entry {
     #[inline(always)]
     fn begin(&mut self, id: u64, parent: u64, clock_ns: u64) {
         set(&mut self.id, 0);
-        for union in [&mut self.contention, &mut self.some] {
-            set(&mut union.total_ns, 0);
-            set(&mut union.uncertain_ns, 0);
-            union.spans.iter_mut().for_each(|span| set(&mut span.len_ns, 0));
-        }
-        set(&mut self.has_limits, 0);
+        set(&mut self.contention.total_ns, 0);
+        set(&mut self.contention.uncertain_ns, 0);
+        self.contention.spans.iter_mut().for_each(|span| set(&mut span.len_ns, 0));
+        set(&mut self.limited, 0);
+        set(&mut self.apart_ns, 0);
         set(&mut self.born_ns, clock_ns);
         set(&mut self.parent, parent);
         set(&mut self.id, id);
     }
+}
 
-    pub fn whole(&self) -> &Union {
-        if self.has_limits == 0 { &self.contention } else { &self.some }
-    }
+/// The union of the whole waits of a cgroup. A cgroup gets it at a wait at a limit. Until then, this union would equal
+/// [`Entry::contention`].
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+struct Limited {
+    /// Index of the cgroup's entry.
+    place: u64,
+    /// When the latest wait at a limit ended, ns of `rq->clock`.
+    last_ns: u64,
+    whole: Union,
 }
 
 /// Pressure of a cgroup that has no entry in the tables of the CPUs. It is the sum of its waits on all CPUs, as if they never
@@ -209,9 +218,20 @@ pub struct Pressures {
     /// Ids of the cgroups whose index is [`NOWHERE`].
     ids: [u64; LEVELS],
     pub entries: [Entry; ENTRIES],
+    limited: [Limited; LIMITED],
 }
 
 impl Pressures {
+    /// Returns the union of the whole waits of an entry. Its length includes time at a limit that is in no union.
+    pub fn whole(&self, entry: &Entry) -> Union {
+        let limited = (entry.limited as usize).checked_sub(1).map(|at| &self.limited[at % LIMITED]);
+        // Without the lock, a reader may see the union of another cgroup.
+        let own = limited.filter(|limited| self.entries[limited.place as usize % ENTRIES].id == entry.id);
+        let mut whole = own.map_or(entry.contention, |limited| limited.whole);
+        whole.total_ns += entry.apart_ns;
+        whole
+    }
+
     #[inline(always)]
     fn at(&mut self, place: u64) -> &mut Entry {
         wrapped(&mut self.entries, place)
@@ -252,19 +272,42 @@ impl Pressures {
         found
     }
 
-    /// Returns the index at which a new cgroup may be entered: an empty entry, or else the least recently used one.
+    /// Gives a [`Limited`] to the entry at index `place`, unless all of them are in use. The entry that had it keeps its time at a
+    /// limit.
     #[inline(always)]
-    fn oldest(&mut self, id: u64) -> u64 {
-        let first = first_place(id);
-        let (mut oldest, mut oldest_ns) = (first, u64::MAX);
-        for probe in 0..PROBES as u64 {
-            let last_ns = get(&mut self.at(first + probe).last_ns);
-            if last_ns < oldest_ns {
-                (oldest, oldest_ns) = (first + probe, last_ns);
-            }
+    fn limit<H: PressureHost>(&mut self, place: u64) {
+        let id = get(&mut self.at(place).id);
+        let at = oldest(&mut self.limited, id, |limited| get(&mut limited.last_ns)) & (LIMITED as u64 - 1);
+        let limited = wrapped(&mut self.limited, at);
+        if get(&mut limited.last_ns) > H::kept_since_ns() {
+            return;
         }
-        oldest
+        let before = wrapped(&mut self.entries, get(&mut limited.place));
+        if get(&mut before.limited) == at + 1 {
+            let Union { total_ns, uncertain_ns, .. } = before.contention;
+            before.apart_ns += limited.whole.total_ns.saturating_sub(total_ns);
+            set(&mut before.contention.uncertain_ns, sorted(uncertain_ns, limited.whole.uncertain_ns).1);
+            set(&mut before.limited, 0);
+        }
+        set(&mut limited.place, place);
+        let entry = wrapped(&mut self.entries, place);
+        limited.whole = entry.contention;
+        set(&mut entry.limited, at + 1);
     }
+}
+
+/// Returns the index at which a new cgroup may be entered: an empty entry, or else the least recently used one.
+#[inline(always)]
+fn oldest<T, const N: usize>(entries: &mut [T; N], id: u64, last_ns: impl Fn(&mut T) -> u64) -> u64 {
+    let first = first_place(id);
+    let (mut oldest, mut oldest_ns) = (first, u64::MAX);
+    for probe in 0..PROBES as u64 {
+        let last_ns = last_ns(wrapped(entries, first + probe));
+        if last_ns < oldest_ns {
+            (oldest, oldest_ns) = (first + probe, last_ns);
+        }
+    }
+    oldest
 }
 
 /// Used instead of an index: the cgroup has no entry.
@@ -393,7 +436,7 @@ pub fn add_level<H: PressureHost>(cpu: u32) -> bool {
     set(&mut table.handle, above);
     let mut place = table.find(id);
     if place == NOWHERE {
-        place = table.oldest(id);
+        place = oldest(&mut table.entries, id, |entry| get(&mut entry.last_ns));
         let clock_ns = get(&mut table.clock_ns);
         let entry = table.at(place);
         if get(&mut entry.last_ns) > H::kept_since_ns() {
@@ -448,15 +491,23 @@ pub fn count_level<H: PressureHost>(cpu: u32) -> bool {
         }
         return false;
     }
-    let entry = table.at(place);
-    set(&mut entry.last_ns, end_ns);
-    if limit_ns != 0 && get(&mut entry.has_limits) == 0 {
-        entry.some = entry.contention;
-        set(&mut entry.has_limits, 1);
+    if limit_ns != 0 && get(&mut table.at(place).limited) == 0 {
+        table.limit::<H>(place);
     }
-    if get(&mut entry.has_limits) != 0 {
+    let entry = wrapped(&mut table.entries, place);
+    set(&mut entry.last_ns, end_ns);
+    let limited = get(&mut entry.limited);
+    if limited != 0 {
+        let limited = wrapped(&mut table.limited, limited - 1);
+        if limit_ns != 0 {
+            set(&mut limited.last_ns, end_ns);
+        }
         // A task at a limit is not on the run queue, so it is unknown when no task waited.
-        entry.some.add(start_ns, end_ns, len_ns, 0);
+        limited.whole.add(start_ns, end_ns, len_ns, 0);
+    } else if limit_ns != 0 {
+        // As above.
+        entry.apart_ns += len_ns - behind_ns;
+        entry.contention.uncertain_ns += len_ns - behind_ns;
     }
     if behind_ns != 0 {
         entry.contention.add(start_ns + limit_ns, end_ns, behind_ns, quiet_ns);

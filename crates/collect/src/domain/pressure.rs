@@ -103,6 +103,16 @@ impl Load {
     }
 }
 
+/// The unions of a cgroup on a CPU.
+#[derive(Clone, Copy, Debug, Default)]
+struct Unions {
+    id: u64,
+    /// See [`Entry::born_ns`].
+    born_ns: u64,
+    contention: Union,
+    whole: Union,
+}
+
 #[derive(Clone, Copy, Debug)]
 struct Seen {
     /// The start of the cgroup's entry, or [`NO_ENTRY`].
@@ -118,7 +128,7 @@ struct Seen {
 #[derive(Default)]
 pub(crate) struct CgroupPressures {
     /// Entries of the latest reading, each with its CPU.
-    entries: Vec<(u32, Entry)>,
+    entries: Vec<(u32, Unions)>,
     seen: HashMap<Place, Seen>,
     /// Clock of the previous reading, ns.
     clock_ns: u64,
@@ -145,16 +155,17 @@ impl Domain for CgroupPressures {
 
 impl CgroupPressures {
     fn take(&mut self, cpu: u32, table: &Pressures) {
-        let used = table.entries.iter().filter(|entry| entry.id != 0);
-        self.entries.extend(used.map(|entry| (cpu, *entry)));
+        for entry in table.entries.iter().filter(|entry| entry.id != 0) {
+            let Entry { id, born_ns, contention, .. } = *entry;
+            self.entries.push((cpu, Unions { id, born_ns, contention, whole: table.whole(entry) }));
+        }
     }
 
     /// Adds the kernel's sum of those waits of a cgroup that found no entry on their CPU. The sum is over all CPUs.
     fn take_kept(&mut self, id: u64, kept: &KeptPressure) {
         let union = |total_ns, uncertain_ns| Union { total_ns, uncertain_ns, ..Union::default() };
-        let (contention, some) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
-        let entry = Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() };
-        self.entries.push((KEPT, entry));
+        let (contention, whole) = (union(kept.contention_ns, kept.uncertain_ns), union(kept.whole_ns, 0));
+        self.entries.push((KEPT, Unions { id, born_ns: 1, contention, whole }));
     }
 
     /// Adds the pressure to a sample. `active` holds the changed tasks. `above` returns the ancestors of a cgroup.
@@ -167,12 +178,12 @@ impl CgroupPressures {
         above: impl Fn(u64) -> A,
     ) {
         let mut loads = loads(&sample.tasks, active, clock_ns, above);
-        let mut now: Vec<(Place, Entry, Load)> = Vec::new();
+        let mut now: Vec<(Place, Unions, Load)> = Vec::new();
         for (cpu, entry) in std::mem::take(&mut self.entries) {
             let place = (entry.id, cpu);
             now.push((place, entry, loads.remove(&place).unwrap_or_default()));
         }
-        now.extend(loads.into_iter().map(|(place, load)| (place, Entry::default(), load)));
+        now.extend(loads.into_iter().map(|(place, load)| (place, Unions::default(), load)));
         self.advance(now, clock_ns, root_id);
         for limits in &mut sample.limits {
             let sum = self.sums.get(&limits.id).copied().unwrap_or_default();
@@ -193,7 +204,7 @@ impl CgroupPressures {
     /// Adds the increase since the previous reading. Like the kernel, we weight each CPU by the time in which the cgroup was not
     /// idle there (`collect_percpu_times` in `kernel/sched/psi.c`, Linux 4.20 to 7.2). For us, this is the time in which a task
     /// of the cgroup ran or waited.
-    fn advance(&mut self, now: Vec<(Place, Entry, Load)>, clock_ns: u64, root_id: u64) {
+    fn advance(&mut self, now: Vec<(Place, Unions, Load)>, clock_ns: u64, root_id: u64) {
         let elapsed_ns = clock_ns.saturating_sub(self.clock_ns);
         let mut increases: HashMap<u64, Vec<OnCpu>> = HashMap::new();
         let mut lately: HashMap<u64, Lately> = HashMap::new();
@@ -298,8 +309,8 @@ impl Lately {
 }
 
 /// Returns the pressure of an entry, including the waits that still last.
-fn pressure(entry: &Entry, load: &Load, clock_ns: u64) -> Pressure {
-    let (mut contention, mut whole) = (entry.contention, *entry.whole());
+fn pressure(entry: &Unions, load: &Load, clock_ns: u64) -> Pressure {
+    let Unions { mut contention, mut whole, .. } = *entry;
     let both = [(&mut contention, load.behind_since_ns), (&mut whole, load.waits_since_ns)];
     for (union, since_ns) in both.into_iter().filter(|(_, since_ns)| *since_ns != 0 && *since_ns < clock_ns) {
         union.add(since_ns, clock_ns, clock_ns - since_ns, 0);
@@ -335,16 +346,14 @@ fn loads<A: Iterator<Item = u64>>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cgscope_ledger::pressure::Union;
     use cgscope_model::{ByCause, CgroupReading, CpuReading, Pending};
     use proptest::{collection, prelude::*};
 
     const SECOND: u64 = 1_000_000_000;
 
-    fn entry(id: u64, contention_ns: u64, whole_ns: u64) -> Entry {
+    fn entry(id: u64, contention_ns: u64, whole_ns: u64) -> Unions {
         let union = |total_ns| Union { total_ns, ..Union::default() };
-        let (contention, some) = (union(contention_ns), union(whole_ns));
-        Entry { id, born_ns: 1, has_limits: 1, contention, some, ..Entry::default() }
+        Unions { id, born_ns: 1, contention: union(contention_ns), whole: union(whole_ns) }
     }
 
     fn task(serial: u64, cgroup_id: u64, cpu: u32, pending: Option<(u64, u64)>) -> Arc<TaskReading> {
@@ -369,7 +378,7 @@ mod tests {
     fn read(
         pressures: &mut CgroupPressures,
         second: u64,
-        entries: &[(u32, Entry)],
+        entries: &[(u32, Unions)],
         tasks: Vec<Arc<TaskReading>>,
         active: &[Active],
     ) -> (u64, u64) {
@@ -410,7 +419,7 @@ mod tests {
             (half + SECOND, half)
         );
         // The cgroup lost its entry and got a new one.
-        let again = Entry { born_ns: 5, ..entry(7, 100, 100) };
+        let again = Unions { born_ns: 5, ..entry(7, 100, 100) };
         assert_eq!(read(&mut pressures, 5, &[(0, again)], vec![], &[]), (half + SECOND + 100, half));
     }
 
@@ -461,7 +470,7 @@ mod tests {
         kept(&mut pressures, half + SECOND + 5);
         assert_eq!(read(&mut pressures, 5, &[], waits(half), &active).0, 105 + 2 * half + SECOND);
         kept(&mut pressures, half + SECOND + 5);
-        let again = Entry { born_ns: 9, ..entry(7, half + 3, half + 3) };
+        let again = Unions { born_ns: 9, ..entry(7, half + 3, half + 3) };
         assert_eq!(read(&mut pressures, 6, &[(0, again)], vec![], &[]).0, 108 + 2 * half + SECOND);
     }
 
@@ -472,7 +481,7 @@ mod tests {
         fn the_pressure_of_one_task_is_the_sum_of_its_waits(steps in collection::vec((0u8..5, 1u64..SECOND), 1..200)) {
             let mut pressures = CgroupPressures::default();
             let (mut now_ns, mut waits_since_ns, mut waited_ns, mut ran_ns) = (SECOND, None, 0, 0);
-            let (mut own, mut is_charged, mut kept_ns) = (None::<Entry>, false, 0);
+            let (mut own, mut is_charged, mut kept_ns) = (None::<Unions>, false, 0);
             let mut readings = vec![];
             for (step, ns) in steps {
                 now_ns += ns;
@@ -484,13 +493,16 @@ mod tests {
                     (0, None) => waits_since_ns = Some(now_ns),
                     (0, Some(since_ns)) => {
                         match &mut own {
-                            Some(entry) => entry.contention.total_ns += now_ns - since_ns,
+                            Some(entry) => {
+                                entry.contention.total_ns += now_ns - since_ns;
+                                entry.whole = entry.contention;
+                            }
                             None => kept_ns += now_ns - since_ns,
                         }
                         (waits_since_ns, is_charged) = (None, own.is_some());
                     }
                     (1, _) if own.is_none() => {
-                        own = Some(Entry { born_ns: now_ns, has_limits: 0, ..entry(7, 0, 0) });
+                        own = Some(Unions { born_ns: now_ns, ..entry(7, 0, 0) });
                         is_charged = true;
                     }
                     // Another cgroup can take an entry only after we have read the latest charge in the entry.

@@ -2,10 +2,15 @@
 
 extern crate std;
 
-use std::{collections::BTreeSet, println, vec, vec::Vec};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    println, vec,
+    vec::Vec,
+};
 
 use super::{
-    BATCH_SHIFT, Batch, ENTRIES, Ended, Entry, KeptPressure, LEVELS, LONG_SHIFT, PROBES, Union, first_place,
+    BATCH_SHIFT, Batch, ENTRIES, Ended, Entry, KeptPressure, LEVELS, LIMITED, LONG_SHIFT, PROBES, Union,
+    first_place,
 };
 use crate::{
     Loss,
@@ -156,6 +161,10 @@ fn entry(id: u64) -> Option<Entry> {
     Simulated::pressures(0).expect("a CPU").entries.iter().find(|entry| entry.id == id).copied()
 }
 
+fn whole(entry: Entry) -> Union {
+    Simulated::pressures(0).expect("a CPU").whole(&entry)
+}
+
 #[test]
 fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
     const MS: u64 = 4_000_000;
@@ -184,25 +193,21 @@ fn a_cgroup_that_finds_no_entry_replaces_the_one_that_waited_longest_ago() {
                 let (contention_ns, whole_ns) = (LONG_NS - 1_000, LONG_NS);
                 assert_eq!(place.pressure, KeptPressure { contention_ns, whole_ns, uncertain_ns: LONG_NS });
                 assert_eq!((place.complete, Maps::losses().len()), (1, 1));
-                assert_eq!(entry(1).expect("the root").whole().total_ns, (PROBES as u64 + 3) * LONG_NS);
+                assert_eq!(whole(entry(1).expect("the root")).total_ns, (PROBES as u64 + 3) * LONG_NS);
                 continue;
             }
             assert_eq!(entry(ids[1]), None);
             let kept = ids[2..PROBES].iter().map(|id| entry(*id).expect("it is kept"));
             assert!(
-                kept.zip(4..)
-                    .all(|(entry, at)| (entry.whole().total_ns, entry.born_ns) == (LONG_NS, at * MS))
+                kept.zip(4..).all(|(entry, at)| (whole(entry).total_ns, entry.born_ns) == (LONG_NS, at * MS))
             );
             let new = entry(ids[PROBES]).expect("it waited last");
-            assert_eq!((new.born_ns, new.parent, new.has_limits), (51 * MS, 1, 0));
-            assert_eq!(
-                (new.contention.total_ns, new.some),
-                (LONG_NS, Union { spans: new.some.spans, ..Union::default() })
-            );
+            assert_eq!((new.born_ns, new.parent, new.limited), (51 * MS, 1, 0));
+            assert_eq!(new.contention.total_ns, LONG_NS);
             assert_eq!(new.contention.spans.iter().filter(|span| span.len_ns != 0).count(), 1);
-            assert_eq!(entry(ids[0]).expect("it waited again").whole().total_ns, 2 * LONG_NS);
+            assert_eq!(whole(entry(ids[0]).expect("it waited again")).total_ns, 2 * LONG_NS);
             waits(ids[3], 52 * MS, 0);
-            assert_eq!(entry(ids[3]).expect("it is found again").whole().total_ns, 2 * LONG_NS);
+            assert_eq!(whole(entry(ids[3]).expect("it is found again")).total_ns, 2 * LONG_NS);
             assert_eq!(Maps::losses().len(), 0);
         }
     }
@@ -214,7 +219,7 @@ fn a_wait_with_time_at_a_limit_is_counted_at_once() {
         let _maps = Maps::new(true);
         waits(2, 4_000_000, limit_ns);
         let entry = entry(2).expect("it waited");
-        assert_eq!((entry.contention.total_ns, entry.whole().total_ns), (LONG_NS - limit_ns, LONG_NS));
+        assert_eq!((entry.contention.total_ns, whole(entry).total_ns), (LONG_NS - limit_ns, LONG_NS));
     }
 }
 
@@ -319,4 +324,84 @@ fn waits_in_batches_equal_the_plain_union_or_are_off_by_what_is_counted() {
     }
     println!("{batched} in batches, {uncertain_ns} of {total_ns} ns uncertain");
     assert!(batched > 60_000 && uncertain_ns < total_ns / 10, "{batched} {uncertain_ns} {total_ns}");
+}
+
+/// Reads the entries of CPU 0 as user space does. `seen` has the latest reading of each cgroup: the start of its entry, and
+/// contention, time at a limit, and uncertainty. Adds the increases to `sums`.
+fn read(seen: &mut BTreeMap<u64, (u64, [u64; 3])>, sums: &mut BTreeMap<u64, [u64; 3]>) {
+    let table = Simulated::pressures(0).expect("a CPU");
+    for entry in table.entries.iter().filter(|entry| entry.id != 0) {
+        let (contention, whole) = (entry.contention, table.whole(entry));
+        let limit_ns = whole.total_ns.saturating_sub(contention.total_ns);
+        let now = [contention.total_ns, limit_ns, contention.uncertain_ns + whole.uncertain_ns];
+        let (born_ns, before) = seen.insert(entry.id, (entry.born_ns, now)).unwrap_or_default();
+        let before = if born_ns == entry.born_ns { before } else { [0; 3] };
+        let sum = sums.entry(entry.id).or_default();
+        (0..3).for_each(|at| sum[at] += now[at].saturating_sub(before[at]));
+    }
+}
+
+/// Waits at a limit in few and in many cgroups. All waits end before a reading.
+#[test]
+fn the_time_at_limits_is_off_by_at_most_what_is_counted_although_cgroups_have_no_union() {
+    const SCALE: u64 = 1 << 12;
+    let (mut total_ns, mut uncertain_ns, mut apart_ns) = ([0; 3], [0; 3], [0; 3]);
+    for seed in 0..90u64 {
+        let maps = Maps::new(true);
+        let kind = seed as usize % 3;
+        let cgroups = [LIMITED as u64 / 4, 2 * LIMITED as u64, 6 * LIMITED as u64][kind];
+        (1..cgroups + 2).for_each(|id| maps.make_place(id));
+        let mut random = seed;
+        let (mut seen, mut sums, mut spans) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::<_, [Vec<_>; 2]>::new());
+        let (mut now, mut read_at) = (1_000, 0);
+        for _ in 0..8 {
+            // In each part of the schedule, other cgroups are active.
+            let active = (below(&mut random, cgroups), 1 + below(&mut random, cgroups));
+            for _ in 0..80 {
+                now += below(&mut random, 30);
+                let who = 2 + (active.0 + below(&mut random, active.1)) % cgroups;
+                let longest = [40, 400][below(&mut random, 2) as usize];
+                let length = 1 + below(&mut random, longest);
+                let limit = below(&mut random, 2) * below(&mut random, length + 1);
+                for id in [who, 1] {
+                    let [behind, whole] = spans.entry(id).or_default();
+                    behind.push((now - length + limit, now));
+                    whole.push((now - length, now));
+                }
+                let (queued_ns, clock_ns) = ((now - length) * SCALE, now * SCALE);
+                let ring = Simulated::ring(0).expect("a CPU");
+                if limit != 0 || !ring.batch.add(who, queued_ns, clock_ns) {
+                    let ended = Ended { cpu: 0, who, queued_ns, clock_ns, limit_ns: limit * SCALE };
+                    Simulated::press(who << 1, ended);
+                }
+            }
+            Simulated::count_batch(0);
+            read(&mut seen, &mut sums);
+            Maps::keep_since(core::mem::replace(&mut read_at, now * SCALE));
+            now += 500;
+        }
+        assert_eq!(Maps::losses().len(), 0);
+        let entries = Simulated::pressures(0).expect("a CPU").entries;
+        apart_ns[kind] += entries.iter().map(|entry| entry.apart_ns).sum::<u64>();
+        for (id, [behind, whole]) in spans {
+            let of_entry = sums.get(&id).copied().unwrap_or_default();
+            let kept = Simulated::exited(id).expect("its place").pressure;
+            let contention_ns = of_entry[0] + kept.contention_ns;
+            let limit_ns = of_entry[1] + kept.whole_ns - kept.contention_ns;
+            let may_differ_ns = of_entry[2] + kept.uncertain_ns;
+            let behind_ns = plain(&behind) * SCALE;
+            let plain_limit_ns = plain(&whole) * SCALE - behind_ns;
+            let of = std::format!(
+                "{seed}, {id}: {contention_ns} {limit_ns} {may_differ_ns}, {behind_ns} {plain_limit_ns}"
+            );
+            assert!(contention_ns.abs_diff(behind_ns) <= may_differ_ns, "{of}");
+            assert!(limit_ns.abs_diff(plain_limit_ns) <= may_differ_ns, "{of}");
+            total_ns[kind] += behind_ns + plain_limit_ns;
+            uncertain_ns[kind] += may_differ_ns;
+        }
+    }
+    println!("{uncertain_ns:?} of {total_ns:?} ns uncertain, {apart_ns:?} apart");
+    assert!(apart_ns[0] == 0 && apart_ns[1] > 0 && apart_ns[2] > 0, "{apart_ns:?}");
+    assert!((0..3).all(|kind| uncertain_ns[kind] < total_ns[kind] / 4), "{uncertain_ns:?} {total_ns:?}");
 }

@@ -117,7 +117,7 @@ impl Kernel {
                     table.entries.iter().find(|entry| entry.id == cgroup).copied().unwrap_or_default();
                 let (behind_ns, whole_ns) = self.log.pressure(cgroup, cpu);
                 let of = std::format!("schedule {seed} ({flavour:?}), cgroup {cgroup}, CPU {cpu}: {entry:?}");
-                for (ours, theirs) in [(&entry.contention, behind_ns), (entry.whole(), whole_ns)] {
+                for (ours, theirs) in [(entry.contention, behind_ns), (table.whole(&entry), whole_ns)] {
                     assert!(ours.total_ns.abs_diff(theirs) <= ours.uncertain_ns, "{of}: {theirs}");
                     (sum_ns, uncertain_ns) = (sum_ns + theirs, uncertain_ns + ours.uncertain_ns);
                 }
