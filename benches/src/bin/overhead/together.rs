@@ -65,13 +65,14 @@ fn in_order(order: [&str; 2], round: usize, loops: u64) -> Result<Vec<f64>> {
     Ok(ratios)
 }
 
-/// Tolerance for noise: the measured ratio may exceed the ratio in the file by this factor. The lowest decile of short runs is
-/// compared. On a machine whose neighbours take its cache, the decile was 1.373 to 1.403, and the median 1.47 to 1.57.
-const TOLERANCE: f64 = 1.05;
+/// Tolerance: the measured ratio may exceed the ratio in the file by this factor. The lowest decile of short runs is compared. It
+/// depends on the machine: the same build had 1.15 to 1.17 on one machine and 1.48 to 1.56 on another of the same kind. So this check
+/// finds only large differences; `cargo xtask overhead --before COMMIT` finds those of 2 %.
+const TOLERANCE: f64 = 1.28;
 
 /// Compares the hook with a yardstick, and fails if the hook costs more than the line `pipe RATIO` of `file` allows. The
 /// yardstick is a small program at the same tracepoint. Times depend on the machine and on the hour; the ratio of the times
-/// depends on them much less. The figures of the pipe differ less from run to run than the figures of loads on all CPUs.
+/// depends on them less. The figures of the pipe differ less from run to run than the figures of loads on all CPUs.
 pub fn check(file: &Path, rounds: usize, loops: u64) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let limit = text.lines().find_map(|line| line.strip_prefix("pipe ")?.trim().parse::<f64>().ok());
