@@ -295,11 +295,10 @@ fn create_storage_of(task: Task, sleeper: &Sleeper, initial: &mut TaskStorage) {
     initial.cgroup_id = sleeper.cgroup_id;
     initial.face = sleeper.face;
     put_totals_asleep(task, sleeper, &mut initial.reported.totals);
-    let ran_on = task.cpu();
-    initial.start.ran_on = ran_on;
+    initial.start.ran_on = task.cpu();
+    begin_placement(task, initial.start.ran_on);
     if slots::create(task, Some(initial)) != 0 {
         take_memory(task_bytes());
-        begin_placement(task, ran_on);
     }
 }
 
@@ -315,10 +314,12 @@ pub fn put_totals_asleep(task: Task, sleeper: &Sleeper, into: &mut Totals) {
     set(&mut into.migrations, sleeper.migrations);
 }
 
-/// Begins to record on which nodes a task with a new storage runs. The task has last run on the CPU `ran_on`.
+/// Begins to record on which nodes a task runs, before the task gets a storage: from then on, the hook changes the record. The task
+/// has last run on the CPU `ran_on`.
 #[inline(always)]
 fn begin_placement(task: Task, ran_on: u32) {
     if has_nodes()
+        && placement(task).is_none()
         && let Some(placement) = PLACEMENTS.get(task.pointer(), ptr::null_mut(), CREATE)
     {
         placement.place = node_place(ran_on);
@@ -392,7 +393,7 @@ fn has_memory_left(bytes: u64) -> bool {
 
 #[inline(always)]
 fn created(task: Task, initial: Option<&mut TaskStorage>) -> Option<&'static mut TaskStorage> {
-    let ran_on = initial.as_ref().map_or(NO_CPU, |initial| initial.start.ran_on);
+    begin_placement(task, initial.as_ref().map_or(NO_CPU, |initial| initial.start.ran_on));
     let is_new = slots::create(task, initial) != 0;
     // This fails if another program is creating the storage: a reader may find the task before `on_new_task` runs.
     let Some(storage) = storage(task) else {
@@ -406,7 +407,6 @@ fn created(task: Task, initial: Option<&mut TaskStorage>) -> Option<&'static mut
         if !hook_allocates() && HISTOGRAMS.get(task.pointer(), ptr::null_mut(), CREATE).is_none() {
             lost(Loss::StorageNotCreated);
         }
-        begin_placement(task, ran_on);
         chains::begin(task, storage);
     }
     Some(storage)
