@@ -14,11 +14,11 @@ use aya_ebpf::{
 use cgscope_ledger::{
     host::Task as _,
     verifier::{exchange, get, set},
-    wire::{TaskStorage, serial},
+    wire::{SLOT_SHIFT, TaskStorage, serial},
 };
 
 use crate::{
-    kernel::{Task, address_of, last_slot},
+    kernel::{Task, address_of, last_slot, slot_factor},
     maps::{copy, copy_zeroes},
     task_storage::TaskStorageMap,
 };
@@ -42,10 +42,11 @@ struct Slot {
 #[btf_map]
 static SLOTS: Array<Slot, 1, { BPF_F_MMAPABLE as usize }> = Array::new();
 
-/// Returns the only slot that a task may use. Neither changes while the task exists, not even in `execve`.
+/// Returns the only slot that a task may use. It never changes, not even in `execve`. Tasks that start one after another mostly have
+/// neighbouring slots, so their slots are in few pages.
 #[inline(always)]
 fn slot(task: Task) -> Option<&'static mut Slot> {
-    let place = address_of(task).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    let place = address_of(task).wrapping_mul(slot_factor()) >> SLOT_SHIFT;
     // SAFETY: the map value exists until this program returns.
     SLOTS.get_ptr_mut(place as u32 & last_slot()).map(|slot| unsafe { &mut *slot })
 }

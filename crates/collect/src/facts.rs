@@ -110,6 +110,12 @@ pub fn threads(root: &Path) -> u32 {
     load.split([' ', '/']).nth(4).and_then(|threads| threads.parse().ok()).unwrap_or(0)
 }
 
+/// Returns the distance between the addresses of two tasks, more than 2 KiB; 4 KiB if unknown. Most kernels have larger tasks.
+pub fn task_bytes(root: &Path) -> u64 {
+    let shown = Root(root).line("sys/kernel/slab/task_struct/slab_size").and_then(|size| size.parse().ok());
+    shown.filter(|bytes| *bytes > 2048).unwrap_or(4096)
+}
+
 /// The mount points of cgroup hierarchies.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupMounts {

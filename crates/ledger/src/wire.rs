@@ -623,6 +623,9 @@ pub struct Config {
     pub cpus: u64,
     /// Number of slots for the storages of tasks, less one: a power of two less one.
     pub last_slot: u64,
+    /// 2^[`SLOT_SHIFT`] divided by the distance between the addresses of two tasks, bytes. So tasks with neighbouring addresses
+    /// have neighbouring slots.
+    pub slot_factor: u64,
     /// 1: the programs count the [demand](crate::demand) of cgroups with a quota.
     pub demand: u64,
     /// 1: the programs count [for whom tasks sleep](crate::chains).
@@ -634,6 +637,9 @@ pub struct Config {
     /// The bits of the preempt count that count nested interrupts.
     pub interrupt_bits: u64,
 }
+
+/// See [`Config::slot_factor`], which has 31 bits if a task has more than 2 KiB.
+pub const SLOT_SHIFT: u32 = 42;
 
 /// How the current segment of a task's wait began: with a switch out, or with a move to this CPU.
 #[repr(C)]

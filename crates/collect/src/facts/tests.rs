@@ -291,6 +291,15 @@ fn a_kernel_without_sched_ext_has_no_bpf_scheduler() {
 }
 
 #[test]
+fn the_size_of_a_task_is_4_kib_if_the_kernel_does_not_show_it() {
+    let path = "sys/kernel/slab/task_struct/slab_size";
+    for (shown, bytes) in [("9984\n", 9984), ("2048\n", 4096), ("?\n", 4096)] {
+        assert_eq!(task_bytes(&Fake::new("task-bytes").file(path, shown).0), bytes);
+    }
+    assert_eq!(task_bytes(&Fake::new("no-slab").0), 4096);
+}
+
+#[test]
 fn the_threads_of_the_host_are_counted_with_those_that_sleep() {
     let host = Fake::new("threads").file("proc/loadavg", "0.10 0.05 0.01 2/345 6789\n");
     assert_eq!(threads(&host.0), 345);
