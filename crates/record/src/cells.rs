@@ -48,10 +48,16 @@ pub(crate) struct Column {
 #[derive(Default)]
 pub(crate) struct Columns {
     prefix: String,
-    pub(crate) columns: Vec<Column>,
+    columns: Vec<Column>,
 }
 
 impl Columns {
+    pub(crate) fn of<T: Field>() -> Vec<Column> {
+        let mut columns = Self::default();
+        T::columns(&mut columns);
+        columns.columns
+    }
+
     pub(crate) fn one(&mut self, kind: ColumnKind) {
         self.columns.push(Column { name: self.prefix.clone(), kind });
     }

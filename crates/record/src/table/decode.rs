@@ -3,6 +3,8 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use cgscope_model::Sample;
+use itertools::EitherOrBoth::{Both, Left, Right};
+use itertools::Itertools;
 
 use super::{Bytes, CHANGED, SAME, Table, TableDecoder};
 use crate::{
@@ -21,10 +23,8 @@ struct Layout {
 
 impl Layout {
     fn new<T: Keyed>(table: &Table) -> Self {
-        let mut known = Columns::default();
-        T::columns(&mut known);
         let (mut base, mut lists, mut homes) = (Vec::new(), 0, Vec::new());
-        for column in known.columns {
+        for column in Columns::of::<T>() {
             let home = if column.kind.is_list() {
                 lists += 1;
                 lists - 1
@@ -135,15 +135,14 @@ impl<T: Keyed> Decoder<T> {
             }
             return Some(());
         };
-        let mut now = self.rows(texts)?.peekable();
         let (mut last_rows, mut came) = (Vec::new(), Vec::new());
-        for row in before {
-            came.extend(std::iter::from_fn(|| now.next_if(|now| now.key() < row.key())).cloned());
-            if now.next_if(|now| now.key() == row.key()).is_none() {
-                last_rows.push(row);
+        for row in before.into_iter().merge_join_by(self.rows(texts)?, |a, b| a.key().cmp(&b.key())) {
+            match row {
+                Left(before) => last_rows.push(before),
+                Right(now) => came.push(now.clone()),
+                Both(..) => {}
             }
         }
-        came.extend(now.cloned());
         self.last_rows.append(&mut last_rows);
         self.came.append(&mut came);
         Some(())

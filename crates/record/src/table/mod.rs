@@ -10,6 +10,8 @@ use std::{any::Any, borrow::Borrow, collections::BTreeSet, sync::Arc};
 
 use cgscope_model::Sample;
 use integer_encoding::VarInt;
+use itertools::EitherOrBoth::{Both, Left, Right};
+use itertools::Itertools;
 use serde::{Deserialize, Serialize};
 
 use crate::cells::{Cell, Cells, Column, ColumnKind, Columns, Field, NONE, Texts};
@@ -26,9 +28,7 @@ pub(crate) struct Table {
 
 impl Table {
     pub(crate) fn of<T: Field>(name: &str) -> Self {
-        let mut columns = Columns::default();
-        T::columns(&mut columns);
-        Self { name: name.into(), columns: columns.columns }
+        Self { name: name.into(), columns: Columns::of::<T>() }
     }
 }
 
@@ -144,9 +144,7 @@ pub(crate) struct Encoder<T: Keyed> {
 
 impl<T: Keyed> Default for Encoder<T> {
     fn default() -> Self {
-        let mut columns = Columns::default();
-        T::columns(&mut columns);
-        let kinds: Vec<ColumnKind> = columns.columns.iter().map(|column| column.kind).collect();
+        let kinds: Vec<ColumnKind> = Columns::of::<T>().iter().map(|column| column.kind).collect();
         let lists = kinds.iter().filter(|kind| kind.is_list()).count();
         Self {
             numbers: kinds.len() - lists,
@@ -242,43 +240,30 @@ impl<T: Keyed> Encoder<T> {
     }
 
     fn columns(&self, out: &mut Vec<u8>) {
-        let (mut number, mut list) = (0, 0);
+        let (mut numbers, mut lists) = (0..self.numbers, 0..self.lists);
         for kind in &self.kinds {
             let start = out.len();
             out.push(CHANGED);
-            let has_any = if kind.is_list() {
-                list += 1;
-                self.list_column(list - 1, out)
-            } else {
-                number += 1;
-                self.number_column(number - 1, kind.base(), out)
-            };
+            let column = if kind.is_list() { lists.next() } else { numbers.next() }.unwrap_or_default();
+            let mut has_any = false;
+            for (new, (_, old)) in self.touched.iter().enumerate() {
+                has_any |= if kind.is_list() {
+                    let now = self.now.list_at(new * self.lists + column);
+                    let before = old.map_or(&[][..], |old| self.before.list_at(old * self.lists + column));
+                    put_list(before, now, out)
+                } else {
+                    let now = self.now.numbers[new * self.numbers + column];
+                    let before =
+                        old.map_or(kind.base(), |old| self.before.numbers[old * self.numbers + column]);
+                    put(now.wrapping_sub(before) as i64, out);
+                    now != before
+                };
+            }
             if !has_any {
                 out.truncate(start);
                 out.push(SAME);
             }
         }
-    }
-
-    fn number_column(&self, column: usize, base: u64, out: &mut Vec<u8>) -> bool {
-        let mut has_any = false;
-        for (new, (_, old)) in self.touched.iter().enumerate() {
-            let now = self.now.numbers[new * self.numbers + column];
-            let before = old.map_or(base, |old| self.before.numbers[old * self.numbers + column]);
-            has_any |= now != before;
-            put(now.wrapping_sub(before) as i64, out);
-        }
-        has_any
-    }
-
-    fn list_column(&self, column: usize, out: &mut Vec<u8>) -> bool {
-        let mut has_any = false;
-        for (new, (_, old)) in self.touched.iter().enumerate() {
-            let now = self.now.list_at(new * self.lists + column);
-            let before = old.map_or(&[][..], |old| self.before.list_at(old * self.lists + column));
-            has_any |= put_list(before, now, out);
-        }
-        has_any
     }
 }
 
@@ -313,30 +298,16 @@ fn put_list(before: &[Cell], now: &[Cell], out: &mut Vec<u8>) -> bool {
 }
 
 /// Iterates over the cells in which two lists differ, ascending. Yields the index and the difference.
-fn differing(mut before: &[Cell], mut now: &[Cell]) -> impl Iterator<Item = (u32, i64)> + Clone {
-    std::iter::from_fn(move || {
-        loop {
-            let index = match (before.first(), now.first()) {
-                (Some(before), Some(now)) => before.0.min(now.0),
-                (one, other) => one.or(other)?.0,
-            };
-            let (old, new) = (pop(&mut before, index), pop(&mut now, index));
-            if old != new {
-                return Some((index, new.wrapping_sub(old) as i64));
-            }
-        }
+fn differing(before: &[Cell], now: &[Cell]) -> impl Iterator<Item = (u32, i64)> + Clone {
+    let pairs = before.iter().merge_join_by(now, |before, now| before.0.cmp(&now.0));
+    pairs.filter_map(|pair| {
+        let (index, old, new) = match pair {
+            Left(&(index, old)) => (index, old, NONE),
+            Right(&(index, new)) => (index, NONE, new),
+            Both(&(index, old), &(_, new)) => (index, old, new),
+        };
+        (old != new).then(|| (index, new.wrapping_sub(old) as i64))
     })
-}
-
-/// Removes the number at this index, or returns [`NONE`] if there is none. The list must not contain a smaller index.
-fn pop(list: &mut &[Cell], index: u32) -> u64 {
-    match list.split_first() {
-        Some(((at, number), rest)) if *at == index => {
-            *list = rest;
-            *number
-        }
-        _ => NONE,
-    }
 }
 
 #[cfg(test)]
