@@ -34,24 +34,21 @@ impl Csv {
 impl Sink for Csv {
     fn interval(&mut self, interval: &Interval) -> Result<()> {
         let start = rfc3339(interval.start_unix_ns);
-        let mut digits = String::new();
         let Self { writer, columns, about } = self;
         table::for_each_row(interval, about, |row| {
             for column in &*columns {
-                let quoted;
+                let owned;
                 let field = match ((column.cell)(row), column.holds) {
                     (None, _) => "",
                     (Some(TableCell::Text(text)), _) if is_formula(text) => {
-                        quoted = format!("'{text}");
-                        &quoted
+                        owned = format!("'{text}");
+                        &owned
                     }
                     (Some(TableCell::Text(text)), _) => text,
                     (Some(TableCell::Number(_)), TableType::Moment) => &start,
                     (Some(TableCell::Number(number)), _) => {
-                        digits.clear();
-                        // Writing to a `String` cannot fail.
-                        let _ = std::fmt::Write::write_fmt(&mut digits, format_args!("{number}"));
-                        &digits
+                        owned = number.to_string();
+                        &owned
                     }
                 };
                 writer.write_field(field).map_err(io::Error::from)?;
