@@ -30,7 +30,7 @@ pub fn read(file: &[u8]) {
         earlier = Some(sample);
         samples += 1;
     }
-    assert!(reader.ending().is_some());
+    assert!(reader.ending.as_ref().is_some());
     let _ = (reader.losses(), reader.skipped);
     let index = reader.index().expect("memory does not fail");
     // The index includes frames that the reader rejects later, when it decodes them.

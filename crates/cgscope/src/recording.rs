@@ -150,7 +150,8 @@ impl Recording {
     }
 
     pub fn ending_words(&self) -> String {
-        let ending = self.reader.ending().map_or("the end could not be read".into(), ToString::to_string);
+        let ending =
+            self.reader.ending.as_ref().map_or("the end could not be read".into(), ToString::to_string);
         self.gap_words().into_iter().chain([ending]).collect::<Vec<_>>().join("; ")
     }
 
@@ -173,7 +174,7 @@ impl Recording {
 
     /// Returns whether the file was read up to the writer's end frame, and nothing is missing.
     pub fn is_whole(&self) -> bool {
-        matches!(self.reader.ending(), Some(Ending::Clean(_)))
+        matches!(self.reader.ending, Some(Ending::Clean(_)))
             && self.reader.losses().nonzero().next().is_none()
             && self.reader.skipped == 0
     }
@@ -183,7 +184,7 @@ impl Recording {
         let unreadable = self.reader.losses().get(Loss::SamplesUnreadable) != 0;
         let worst = if unreadable { Exit::Incomplete } else { self.worst };
         self.skipped_words().iter().for_each(|words| say!("cgscope: {words}"));
-        let ending = self.reader.ending();
+        let ending = self.reader.ending.as_ref();
         let is_clean = matches!(ending, Some(Ending::Clean(_)));
         let ending = ending.filter(|_| !is_clean).map(ToString::to_string);
         let missing = self.gap_words().into_iter().chain(ending);
@@ -290,7 +291,7 @@ mod tests {
                 count += 1;
                 whole.push(interval);
             }
-            assert!(matches!(recording.reader.ending(), Some(Ending::Clean(_))));
+            assert!(matches!(recording.reader.ending, Some(Ending::Clean(_))));
             (count, whole.into_interval())
         }
     }

@@ -35,7 +35,8 @@ pub struct Reader<R> {
     lost: Option<Gap>,
     /// Number of bytes that all searches have read so far.
     searched: u64,
-    ending: Option<Ending>,
+    /// How the recording ended. `None` before the end of the iteration and after an error.
+    pub ending: Option<Ending>,
     failed: bool,
 }
 
@@ -110,14 +111,9 @@ impl<R: Read + Seek> Reader<R> {
         })
     }
 
-    /// Returns how the recording ended. `None` before the end of the iteration and after an error.
-    pub fn ending(&self) -> Option<&Ending> {
-        self.ending.as_ref()
-    }
-
     /// Returns the number of lost samples so far.
     pub fn losses(&self) -> Losses {
-        let mut losses = self.ending().map(Ending::losses).unwrap_or_default();
+        let mut losses = self.ending.as_ref().map(Ending::losses).unwrap_or_default();
         losses.add(Loss::SamplesUnreadable, self.gaps.iter().map(|gap| gap.samples).sum());
         losses
     }

@@ -190,7 +190,7 @@ mod tests {
         let mut reader = open(&path).unwrap();
         assert_eq!(reader.by_ref().filter(Result::is_ok).count(), 2);
         let end = End { unix_ns: 1, reason: Reason::Finished, unwritten: 1 };
-        assert_eq!(reader.ending(), Some(&Ending::Clean(end)));
+        assert_eq!(reader.ending.as_ref(), Some(&Ending::Clean(end)));
         std::fs::remove_file(&path).unwrap();
     }
 

@@ -83,7 +83,7 @@ fn print_json(out: &mut impl Write, recordings: [&Recording; 2], diff: &Diff) ->
             "selection": subject(header),
             "interval_ns": header.interval_ns,
             "start_unix_ns": header.start_unix_ns,
-            "ending": recording.reader.ending().map(ToString::to_string),
+            "ending": recording.reader.ending.as_ref().map(ToString::to_string),
             "losses": losses,
         });
         json_line(out, &object(members))?;

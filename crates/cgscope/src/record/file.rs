@@ -277,7 +277,9 @@ mod tests {
         assert!(metadata.blocks() * 512 <= metadata.len().next_multiple_of(4096), "{metadata:?}");
         let mut reader = cgscope_record::open(&path).unwrap();
         assert_eq!(reader.by_ref().count(), 1);
-        assert!(matches!(reader.ending(), Some(cgscope_record::Ending::Clean(end)) if end.unix_ns == 7));
+        assert!(
+            matches!(reader.ending.as_ref(), Some(cgscope_record::Ending::Clean(end)) if end.unix_ns == 7)
+        );
         fs::remove_file(&path).unwrap();
     }
 

@@ -427,7 +427,7 @@ fn copy(
                 first.take().iter().chain([&sample]).try_for_each(&mut write)?;
             }
         }
-        damage = damage.or_else(|| match segment.ending() {
+        damage = damage.or_else(|| match segment.ending.as_ref() {
             Some(Ending::Clean(_)) => None,
             Some(ending) => Some(ending.to_string()),
             None => Some("its end could not be read".into()),

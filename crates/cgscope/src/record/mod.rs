@@ -436,7 +436,7 @@ mod tests {
         fn read(&self) -> (usize, Reason) {
             let mut reader = open(&self.path).unwrap();
             let samples = reader.by_ref().filter(|sample| sample.is_ok()).count();
-            match reader.ending() {
+            match reader.ending.as_ref() {
                 Some(Ending::Clean(end)) => (samples, end.reason.clone()),
                 other => panic!("{other:?}"),
             }

@@ -38,7 +38,7 @@ pub(crate) fn recordings(directory: &Path) -> Vec<PathBuf> {
 pub(crate) fn read(file: &Path) -> (Vec<Sample>, Ending) {
     let mut reader = open(file).unwrap_or_else(|error| panic!("{error}"));
     let samples = reader.by_ref().map(|sample| sample.expect("a Sample")).collect();
-    (samples, reader.ending().expect("the recording was read to its end").clone())
+    (samples, reader.ending.as_ref().expect("the recording was read to its end").clone())
 }
 
 pub(crate) fn reason(ending: &Ending) -> Option<&Reason> {

@@ -116,7 +116,7 @@ fn a_frame_of_an_unknown_kind_is_skipped_and_counted() {
     let back: Vec<_> = reader.by_ref().map(Result::unwrap).collect();
     assert_eq!(back, samples);
     assert_eq!(reader.skipped, 1);
-    assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
+    assert!(matches!(reader.ending, Some(Ending::Clean(_))));
 }
 
 fn first_payload(samples: &[Sample]) -> Vec<u8> {
@@ -162,7 +162,7 @@ fn after_damage_reading_continues_at_the_next_key_frame() {
     let back: Vec<Sample> = reader.by_ref().map(Result::unwrap).collect();
     assert_eq!(back[..4], samples[..4]);
     assert!(back.len() > 500 && back[4..] == samples[samples.len() - (back.len() - 4)..], "{}", back.len());
-    assert!(matches!(reader.ending(), Some(Ending::Torn { .. })));
+    assert!(matches!(reader.ending, Some(Ending::Torn { .. })));
     let [gap] = &*reader.gaps else { panic!("{:?}", reader.gaps) };
     assert_eq!((gap.at, gap.damage), (ends[4] as u64, Damage::Checksum));
     let lost = (samples.len() - back.len()) as u64;
@@ -377,7 +377,7 @@ fn an_error_of_the_device_ends_the_iteration_with_an_error() {
     assert_eq!(reader.by_ref().take(2).filter(Result::is_ok).count(), 2);
     assert!(matches!(reader.next(), Some(Err(ReadError::Io(_)))));
     assert!(reader.next().is_none());
-    assert_eq!(reader.ending(), None);
+    assert_eq!(reader.ending.as_ref(), None);
 }
 
 proptest! {

@@ -173,7 +173,7 @@ fn terminal_control_characters_are_replaced() {
     assert_eq!(reader.header.hostname, "\u{fffd}]0;you\u{fffd}");
     assert_eq!(&*reader.next().unwrap().unwrap().tasks[0].comm, "\u{fffd}[2J");
     assert!(reader.next().is_none());
-    assert!(!reader.ending().unwrap().to_string().contains(char::is_control));
+    assert!(!reader.ending.as_ref().unwrap().to_string().contains(char::is_control));
 }
 
 fn tasks(number: u64) -> Sample {

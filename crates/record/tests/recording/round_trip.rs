@@ -51,9 +51,9 @@ fn the_ending_is_known_only_after_the_last_sample() {
     let (file, _) = file(&samples(2));
     let mut reader = reader(&file).unwrap();
     assert!(reader.next().is_some_and(|sample| sample.is_ok()));
-    assert_eq!(reader.ending(), None);
+    assert_eq!(reader.ending.as_ref(), None);
     assert_eq!(reader.by_ref().count(), 1);
-    assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
+    assert!(matches!(reader.ending, Some(Ending::Clean(_))));
     assert!(reader.next().is_none());
 }
 
@@ -85,7 +85,7 @@ fn a_part_of_each_sample_is_the_same_as_in_the_whole_sample() {
         assert_eq!(reader.next_without_tasks().unwrap(), Some(part));
     }
     assert_eq!(reader.next_without_tasks().unwrap(), None);
-    assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
+    assert!(matches!(reader.ending, Some(Ending::Clean(_))));
 }
 
 #[test]

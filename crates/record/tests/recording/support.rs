@@ -182,7 +182,7 @@ pub(crate) fn reader(file: &[u8]) -> Result<Reader<Cursor<&[u8]>>, ReadError> {
 pub(crate) fn read(file: &[u8]) -> Result<(Vec<Sample>, Ending), ReadError> {
     let mut reader = reader(file)?;
     let samples = reader.by_ref().collect::<Result<_, _>>()?;
-    Ok((samples, reader.ending().expect("the iteration is over").clone()))
+    Ok((samples, reader.ending.as_ref().expect("the iteration is over").clone()))
 }
 
 /// Returns the number of bytes that the reader could not use.

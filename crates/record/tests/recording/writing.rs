@@ -104,12 +104,12 @@ fn a_file_is_readable_while_it_is_written() {
         writer.sample(&sample(n)).unwrap();
         let mut reader = open(&path.0).unwrap();
         assert_eq!(reader.by_ref().map(Result::unwrap).count() as u64, n + 1);
-        assert_eq!(reader.ending(), Some(&Ending::Killed));
+        assert_eq!(reader.ending.as_ref(), Some(&Ending::Killed));
     }
     writer.end(5, Reason::Interrupted).unwrap();
     let mut reader = open(&path.0).unwrap();
     assert_eq!(reader.by_ref().count(), 3);
-    assert!(matches!(reader.ending(), Some(Ending::Clean(_))));
+    assert!(matches!(reader.ending, Some(Ending::Clean(_))));
 }
 
 #[test]

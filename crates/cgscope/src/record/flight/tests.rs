@@ -40,7 +40,9 @@ fn open_up_to(ring: &mut Ring, last: u64) -> Vec<FileReader> {
 fn contents(ring: &mut Ring, last: u64) -> Vec<Vec<u64>> {
     let read = |mut segment: FileReader| {
         let seconds = segment.by_ref().map(|sample| sample.unwrap().mono_ns / SECOND).collect();
-        assert!(matches!(segment.ending(), Some(Ending::Clean(end)) if end.reason == Reason::Continued));
+        assert!(
+            matches!(segment.ending.as_ref(), Some(Ending::Clean(end)) if end.reason == Reason::Continued)
+        );
         seconds
     };
     open_up_to(ring, last).into_iter().map(read).collect()
@@ -128,7 +130,7 @@ fn the_ring_of_a_killed_run_is_kept_and_the_ring_of_a_running_one_is_refused() {
     assert!(file::is_stamped(&dir.0.join("a.rec.ring"), kept), "{kept:?}");
     let mut segment = open(kept.join("000001.rec")).unwrap();
     assert_eq!(segment.by_ref().count(), 1);
-    assert_eq!(segment.ending(), Some(&Ending::Killed));
+    assert_eq!(segment.ending.as_ref(), Some(&Ending::Killed));
     ring.remove().unwrap();
     assert!(kept.exists());
 }

@@ -42,7 +42,7 @@ fn rotating(base: &Path, limits: SegmentLimits) -> Segments {
 fn seconds(file: &Path) -> (Vec<u64>, Reason) {
     let mut reader = open(file).unwrap();
     let seconds = reader.by_ref().map(|sample| sample.unwrap().mono_ns / SECOND).collect();
-    let Some(Ending::Clean(end)) = reader.ending() else { panic!("{:?}", reader.ending()) };
+    let Some(Ending::Clean(end)) = reader.ending.as_ref() else { panic!("{:?}", reader.ending.as_ref()) };
     (seconds, end.reason.clone())
 }
 

@@ -66,7 +66,7 @@ fn a_saved_part_has_every_sample_once_and_is_a_complete_recording() {
     let mut reader = open(&frozen.0).unwrap();
     assert_eq!((reader.header.start_unix_ns, &*reader.header.hostname), (1_001 * SECOND, "host"));
     assert_eq!(reader.by_ref().count(), 6);
-    let Some(Ending::Clean(end)) = reader.ending() else { panic!("{:?}", reader.ending()) };
+    let Some(Ending::Clean(end)) = reader.ending.as_ref() else { panic!("{:?}", reader.ending.as_ref()) };
     assert_eq!((end.unix_ns, &end.reason), (1_006 * SECOND, &Reason::Triggered("p99>10ms".into())));
     let said = frozen.1;
     assert!(said.starts_with("saved 3.00s before the trigger and 2.00s after it: 6 samples, "), "{said}");
