@@ -111,7 +111,7 @@ fn hear_daemon(bytes: &[u8]) {
         Ok(Err(word)) => return assert_printable(&word.sentence),
         Err(_) => return,
     };
-    assert_printable(&connection.header().hostname);
+    assert_printable(&connection.incoming.header.hostname);
     // Each message takes at least one byte, so there are at most as many messages as bytes.
     for _ in 0..=bytes.len() {
         match connection.receive() {

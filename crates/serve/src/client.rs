@@ -7,7 +7,7 @@ use std::{
     time::Duration,
 };
 
-use cgscope_record::{Header, Incoming, Message, ReadError};
+use cgscope_record::{Incoming, Message, ReadError};
 
 use crate::protocol::{Refusal, Request, Word};
 
@@ -60,7 +60,7 @@ fn no_daemon(path: &Path, error: &ReadError) -> String {
 /// Receives the daemon's messages. The daemon may be hostile, because a user can name any socket.
 #[derive(Debug)]
 pub struct Connection<R = BufReader<UnixStream>> {
-    incoming: Incoming<R>,
+    pub incoming: Incoming<R>,
     skip: u32,
 }
 
@@ -114,10 +114,6 @@ impl<R: Read> Connection<R> {
     pub fn read(input: R) -> Result<Result<Self, Word>, ReadError> {
         let opened = Incoming::open::<Word>(input)?;
         Ok(opened.map(|incoming| Self { incoming, skip: 0 }).map_err(Word::printable))
-    }
-
-    pub fn header(&self) -> &Header {
-        &self.incoming.header
     }
 
     /// Waits for the next message; `None` if the daemon closed the connection. After `None` or a refusal, no message arrives.
