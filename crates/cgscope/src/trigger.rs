@@ -4,7 +4,7 @@ use std::{collections::HashSet, fmt, mem};
 
 use cgscope_ledger::bucket::LAST_LOW_NS;
 use cgscope_model::{
-    Cause, Interval, Wait,
+    Cause, Group, GroupSum, Interval, Wait,
     findings::BUSY_THREAD_PERCENT,
     path::{is_at_or_below, normal_path},
     units::{self, duration, percent, seconds},
@@ -99,77 +99,58 @@ impl Trigger {
 
     /// Describes the figure if it exceeds the limit. Returns `None` otherwise, or if there are too few waits.
     pub fn exceeded(&self, interval: &Interval) -> Option<String> {
-        let seen = Seen::new(interval, self.cgroup.as_deref());
-        let (longest_ns, pending_ns) = (seen.wait.max_ns, seen.pending_ns);
+        let seen = sum_of(interval, self.cgroup.as_deref());
+        let (longest_ns, pending_ns) = (seen.wait.max_ns, seen.pending_max_ns);
         let (value, words) = match self.figure {
-            Figure::Quantile(quantile) => seen.quantile(quantile)?,
+            Figure::Quantile(per_mille) => quantile(&seen.wait, per_mille)?,
             Figure::Longest => (longest_ns as f64, format!("the longest wait took {}", duration(longest_ns))),
             Figure::Pending => {
                 (pending_ns as f64, format!("a task has been waiting for {} so far", duration(pending_ns)))
             }
-            Figure::Share(cause) => seen.share(cause, interval.duration_ns)?,
+            Figure::Share(cause) => share(&seen, cause, interval.duration_ns)?,
         };
         (value > self.limit).then(|| format!("{self}: {words}"))
     }
 }
 
-#[derive(Default)]
-struct Seen {
-    wait: Wait,
-    on_cpu_ns: u64,
-    pending_ns: u64,
+/// Returns the sum of the tasks in a cgroup and its descendants; without a cgroup, of all tasks.
+fn sum_of(interval: &Interval, cgroup: Option<&str>) -> Group {
+    let inside: Option<HashSet<u64>> = cgroup.map(|cgroup| {
+        let inside = interval.cgroups.iter().filter(|(_, path)| is_at_or_below(path, cgroup));
+        inside.map(|(id, _)| *id).collect()
+    });
+    let is_inside = |id: u64| inside.as_ref().is_none_or(|inside| inside.contains(&id));
+    let mut sum = GroupSum::default();
+    let tasks = interval.tasks.iter().filter(|task| is_inside(task.reading.cgroup_id));
+    tasks.for_each(|task| sum.add_task(task));
+    let exited = interval.exited.iter().filter(|exited| is_inside(exited.cgroup_id));
+    exited.for_each(|exited| sum.add_exited(exited));
+    sum.take(0)
 }
 
-impl Seen {
-    fn new(interval: &Interval, cgroup: Option<&str>) -> Self {
-        let inside: Option<HashSet<u64>> = cgroup.map(|cgroup| {
-            let inside = interval.cgroups.iter().filter(|(_, path)| is_at_or_below(path, cgroup));
-            inside.map(|(id, _)| *id).collect()
-        });
-        let is_inside = |id: u64| inside.as_ref().is_none_or(|inside| inside.contains(&id));
-        let mut seen = Self::default();
-        for task in interval.tasks.iter().filter(|task| is_inside(task.reading.cgroup_id)) {
-            seen.add(&task.wait, task.totals.on_cpu_ns);
-            seen.pending_ns = seen.pending_ns.max(task.reading.pending_ns().unwrap_or(0));
-        }
-        for exited in interval.exited.iter().filter(|exited| is_inside(exited.cgroup_id)) {
-            seen.add(&exited.wait, exited.totals.on_cpu_ns);
-        }
-        seen
+fn quantile(wait: &Wait, per_mille: u16) -> Option<(f64, String)> {
+    if wait.count < fewest_waits(per_mille) {
+        return None;
     }
+    let quantile = f64::from(per_mille) / 1e3;
+    let (low_ns, ns) = (wait.hist.quantile_low_ns(quantile)?, wait.quantile_ns(quantile)?);
+    let name = FIGURES.iter().find(|(_, figure)| *figure == Figure::Quantile(per_mille))?.0;
+    let (waits, low, high) = (units::count(wait.count, "wait"), duration(low_ns), duration(ns));
+    let words = format!("{name} of {waits} was between {low} and {high}");
+    // The lower bound of the bucket. If it exceeds the limit, each wait in the bucket does, too.
+    Some((low_ns as f64, words))
+}
 
-    fn add(&mut self, wait: &Wait, on_cpu_ns: u64) {
-        self.on_cpu_ns += on_cpu_ns;
-        // Saves time, because most tasks of a host sleep.
-        if wait.count != 0 || wait.total_ns != 0 {
-            self.wait.add(wait);
-        }
+fn share(seen: &Group, cause: Option<Cause>, duration_ns: u64) -> Option<(f64, String)> {
+    let able_ns = seen.totals.on_cpu_ns + seen.wait.total_ns;
+    if u128::from(able_ns) * 100 < u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT) {
+        return None;
     }
-
-    fn quantile(&self, per_mille: u16) -> Option<(f64, String)> {
-        if self.wait.count < fewest_waits(per_mille) {
-            return None;
-        }
-        let quantile = f64::from(per_mille) / 1e3;
-        let (low_ns, ns) = (self.wait.hist.quantile_low_ns(quantile)?, self.wait.quantile_ns(quantile)?);
-        let name = FIGURES.iter().find(|(_, figure)| *figure == Figure::Quantile(per_mille))?.0;
-        let (waits, low, high) = (units::count(self.wait.count, "wait"), duration(low_ns), duration(ns));
-        let words = format!("{name} of {waits} was between {low} and {high}");
-        // The lower bound of the bucket. If it exceeds the limit, each wait in the bucket does, too.
-        Some((low_ns as f64, words))
-    }
-
-    fn share(&self, cause: Option<Cause>, duration_ns: u64) -> Option<(f64, String)> {
-        let able_ns = self.on_cpu_ns + self.wait.total_ns;
-        if u128::from(able_ns) * 100 < u128::from(duration_ns) * u128::from(BUSY_THREAD_PERCENT) {
-            return None;
-        }
-        let part = cause.map_or(self.wait.total_ns, |cause| self.wait.by_cause.get(cause));
-        let share = percent(part, able_ns)?;
-        let (did, able) = (cause.map_or("waiting", Cause::name), duration(able_ns));
-        let words = format!("tasks were {did} for {share:.1}% of the {able} in which they were runnable");
-        Some((share, words))
-    }
+    let part = cause.map_or(seen.wait.total_ns, |cause| seen.wait.by_cause.get(cause));
+    let share = percent(part, able_ns)?;
+    let (did, able) = (cause.map_or("waiting", Cause::name), duration(able_ns));
+    let words = format!("tasks were {did} for {share:.1}% of the {able} in which they were runnable");
+    Some((share, words))
 }
 
 /// Returns the minimum number of waits, so that at least one wait is above the quantile.
