@@ -1,10 +1,6 @@
 //! `cgscope doctor`: checks what this host supports.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-    time::Instant,
-};
+use std::{io::Write, path::Path, time::Instant};
 
 use cgscope_collect::{Collector, Failure, Options, facts, offsets};
 use cgscope_model::Mode;
@@ -13,8 +9,8 @@ use cgscope_model::doctor::{Facts, Level, Trial, judge, mode, worst};
 use crate::{
     cli::Doctor,
     containers,
-    exit::{Error, Exit, Result},
-    output::json_line,
+    exit::{Exit, Result},
+    output::{self, json_line},
 };
 
 /// Runs the command. Exit code 0: everything works, or nothing that is needed is missing. 1: a part is degraded, or only coarse
@@ -23,12 +19,12 @@ pub async fn run(options: &Doctor) -> Result {
     let mut facts = Facts { trial: Some(trial().map_err(|failure| failure.to_string())), ..known_facts() };
     facts.named_containers = named_containers().await;
     let verdicts = judge(&facts);
-    let mut out = io::stdout().lock();
-    let written = verdicts.iter().try_for_each(|verdict| match options.json {
-        true => json_line(&mut out, verdict),
-        false => writeln!(out, "{:<8} {}", verdict.level.name(), verdict.sentence()),
-    });
-    written.map_err(Error::output)?;
+    output::write(|out| {
+        verdicts.iter().try_for_each(|verdict| match options.json {
+            true => json_line(out, verdict),
+            false => writeln!(out, "{:<8} {}", verdict.level.name(), verdict.sentence()),
+        })
+    })?;
     Ok(match worst(&verdicts) {
         Level::Ok | Level::Note => Exit::Done,
         Level::Degraded => Exit::Incomplete,

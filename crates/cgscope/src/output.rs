@@ -21,9 +21,14 @@ pub fn stdout() -> Stdout {
 
 pub type Stdout = io::BufWriter<StdoutLock<'static>>;
 
+/// Writes a result to standard output.
+pub fn write(write: impl FnOnce(&mut Stdout) -> io::Result<()>) -> Result<()> {
+    let mut out = stdout();
+    write(&mut out).and_then(|()| out.flush()).map_err(Error::output)
+}
+
 pub fn print(text: &str) -> Result<()> {
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Error::output)
+    write(|out| out.write_all(text.as_bytes()))
 }
 
 pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()> {

@@ -118,9 +118,7 @@ async fn ended(child: &mut Option<Running>, signals: &mut Signals) -> Result<End
 }
 
 fn finish(rounds: &Rounds, names: &Names, end: &End, options: &Sample, target: &Target) -> Result {
-    let mut out = output::stdout();
-    let written = if options.json { rounds.write_json(&mut out) } else { rounds.write_text(names, &mut out) };
-    written.map_err(Error::output)?;
+    output::write(|out| if options.json { rounds.write_json(out) } else { rounds.write_text(names, out) })?;
     let mut exit = session::exit(end);
     if *end == End::TargetExited {
         say!("cgscope: {}: {}; the samples end at that moment", target.words(), session::words(end));

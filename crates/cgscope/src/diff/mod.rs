@@ -35,13 +35,10 @@ pub fn run(options: &cli::Diff) -> Result {
     })?;
     let diff = compare(first, second);
     let recordings = [&before, &after];
-    let mut out = output::stdout();
-    let written = if options.json {
-        print_json(&mut out, recordings, &diff)
-    } else {
-        out.write_all(text(recordings, &diff).as_bytes())
-    };
-    written.and_then(|()| out.flush()).map_err(Error::output)?;
+    output::write(|out| match options.json {
+        true => print_json(out, recordings, &diff),
+        false => out.write_all(text(recordings, &diff).as_bytes()),
+    })?;
     let exit = recordings.map(Recording::finish).into_iter().fold(Exit::Done, Exit::max);
     if diff.is_enough() {
         return Ok(exit);

@@ -1,11 +1,6 @@
 //! `cgscope whatif`: which quota would have been enough.
 
-use std::{
-    io::{self, Write},
-    path::Path,
-    sync::Arc,
-    time::Duration,
-};
+use std::{io::Write, path::Path, sync::Arc, time::Duration};
 
 use cgscope_model::{
     Interval, Mode, Sample, Selection, Steps, selection::SelectionFilter, table::interval::Appended, units,
@@ -23,7 +18,7 @@ use crate::{
     cli, containers,
     exit::{Error, Exit, Result, spawn},
     feed::ns,
-    output::json_line,
+    output::{self, json_line},
     recording::Recording,
     session::{Pace, RESTARTED, Ready, Session},
 };
@@ -36,13 +31,13 @@ pub async fn run(options: &cli::Whatif) -> Result {
     if answers.is_empty() {
         return Err(Error::could_not_run("the quota is in too few samples; measure for longer"));
     }
-    let (question, mut out) = (question(options), io::BufWriter::new(io::stdout().lock()));
-    let printed = if options.json {
-        answers.iter().try_for_each(|answer| json_line(&mut out, &json::object(answer, &whole, &question)))
-    } else {
-        out.write_all(words::text(&answers, &whole, &question, left).as_bytes())
-    };
-    printed.and_then(|()| out.flush()).map_err(Error::output)?;
+    let question = question(options);
+    output::write(|out| match options.json {
+        true => {
+            answers.iter().try_for_each(|answer| json_line(out, &json::object(answer, &whole, &question)))
+        }
+        false => out.write_all(words::text(&answers, &whole, &question, left).as_bytes()),
+    })?;
     let is_refused = answers.iter().any(|answer| answer.refusal.is_some() || answer.is_demand_unknown());
     Ok(exit.max(if is_refused { Exit::Incomplete } else { Exit::Done }))
 }
@@ -51,7 +46,7 @@ pub async fn run(options: &cli::Whatif) -> Result {
 type Answered = (Vec<Answer>, Interval, usize, Exit);
 
 fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
-    let filter = filter(options)?;
+    let (_, filter) = selection(options)?;
     let mut recording = Recording::open(file)?;
     recording.reader.only(&["whole", "limits", "cgroups", "containers"], &[]);
     recording.at_most(1)?;
@@ -81,8 +76,7 @@ fn of_recording(options: &cli::Whatif, file: &Path) -> Result<Answered> {
 
 /// Measures the whole host, because a quota applies to all tasks of a cgroup. Ctrl-C ends it early.
 async fn of_host(options: &cli::Whatif) -> Result<Answered> {
-    let filter = filter(options)?;
-    let selection = options.selectors.selection().map_err(Error::could_not_run)?;
+    let (selection, filter) = selection(options)?;
     let (mut session, mut measured) = (start(options)?, Measured::default());
     let end = loop {
         let (sample, restarted, end) = session.next_sample().await?;
@@ -128,7 +122,7 @@ fn question(options: &cli::Whatif) -> Question {
     }
 }
 
-fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
+fn selection(options: &cli::Whatif) -> Result<(Selection, SelectionFilter)> {
     let selection = options.selectors.selection().map_err(Error::could_not_run)?;
     let filter = SelectionFilter::new(&selection).map_err(Error::could_not_run)?;
     if filter.is_by_task() || !selection.pids.is_empty() || !selection.tids.is_empty() {
@@ -136,7 +130,7 @@ fn filter(options: &cli::Whatif) -> Result<SelectionFilter> {
             "whatif selects cgroups: a quota applies to all tasks of one; use --cgroup, --unit, --pod or --container",
         ));
     }
-    Ok(filter)
+    Ok((selection, filter))
 }
 
 const INTERVAL: Duration = Duration::from_secs(1);
