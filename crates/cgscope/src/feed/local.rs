@@ -10,6 +10,7 @@ use cgscope_collect::Collector;
 use cgscope_ledger::Loss;
 use cgscope_model::Sample;
 use cgscope_serve::shown::{Reading, Shower};
+use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::{Demand, End, Event, Events, Pace};
 use crate::exit::{Error, Result};
@@ -70,8 +71,8 @@ impl Local {
 /// Waits until all exited tasks are counted. The kernel frees an exited task only after an RCU grace period.
 fn settle() {
     for _ in 0..2 {
-        // SAFETY: no pointers. MEMBARRIER_CMD_GLOBAL waits for a grace period. If the kernel refuses it, only the sleep remains.
-        unsafe { libc::syscall(libc::SYS_membarrier, 1, 0, 0) };
+        // Waits for a grace period. If the kernel refuses it, only the sleep remains.
+        let _ = membarrier(MembarrierCommand::Global);
         // The kernel frees tasks in callbacks that run shortly after the grace period.
         thread::sleep(Duration::from_millis(10));
     }

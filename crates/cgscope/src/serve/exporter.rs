@@ -1,8 +1,9 @@
 //! Exports metrics on a separate thread, because building a page takes a while and viewers must not wait for it.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 use std::{future::pending, io, sync::Arc, thread};
 
+use cgscope_collect::clock;
 use cgscope_metrics::{Config, Format, Given, Metrics, family};
 use cgscope_model::{Skipped, Steps};
 use cgscope_serve::{
@@ -72,9 +73,8 @@ struct State {
 async fn serve(parts: Parts) -> String {
     let (http, latest) = (parts.http.clone(), parts.latest.clone());
     let freshness = Freshness { pace: parts.pace.clone(), latest: latest.clone() };
-    let started = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let metrics = Metrics::new(parts.config.borrow().clone());
-    let state = State { parts, metrics, steps: Steps::default(), started_s: started.as_secs_f64() };
+    let state = State { parts, metrics, steps: Steps::default(), started_s: clock::unix_ns() as f64 / 1e9 };
     let state = Arc::new(tokio::sync::Mutex::new(state));
     let feed = feed(state.clone(), latest);
     let pages = http.serve(Source { state, freshness });
