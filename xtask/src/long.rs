@@ -57,7 +57,7 @@ impl Part {
                 let mut schedules = cargo(&["test", "--release", "-p", "cgscope-ledger", "--lib", "ledger"]);
                 steps::step("test: random schedules", schedules.env("CGSCOPE_SCHEDULES", "1000000"))
             }
-            Self::Mutants => mutants::run(&[]),
+            Self::Mutants => mutants::run(),
             Self::Tests | Self::Soak => each_test(self, tests),
             Self::Lab => lab::run(&lab::Request::for_checks(true)),
         };

@@ -58,19 +58,11 @@ enum Task {
     Fuzz(fuzz::Request),
     /// Change the arithmetic of ledger and of the findings in one place at a time, and check that a test fails each time,
     /// for at most 30 minutes; the next run continues
-    Mutants {
-        /// Only files whose path ends so, without a time limit
-        #[arg(value_name = "FILE")]
-        files: Vec<String>,
-    },
+    Mutants,
     /// Build the documents as a book in target/book, with mdBook
     Book,
     /// Draw the screens in docs/pictures
-    Pictures {
-        /// Only report whether they are up to date
-        #[arg(long)]
-        check: bool,
-    },
+    Pictures,
     /// Compare the cost of cgscope with other tools, as root; --before COMMIT: with an earlier commit, which is built
     /// first; fails if a printed bound is missed
     #[command(disable_help_flag = true)]
@@ -108,9 +100,9 @@ fn run(task: Task) -> Result<(), Failure> {
         Task::Lab(request) => lab::run(&request),
         Task::Readers => readers::run(),
         Task::Fuzz(request) => fuzz::run(&request),
-        Task::Mutants { files } => mutants::run(&files),
+        Task::Mutants => mutants::run(),
         Task::Book => book(),
-        Task::Pictures { check } => draw_pictures(check),
+        Task::Pictures => draw_pictures(),
         Task::Overhead { arguments } => overhead::run(arguments),
         Task::Size => size::run(),
         Task::Supervise { command } => lanes::supervise(&command),
@@ -124,11 +116,8 @@ fn book() -> Result<(), Failure> {
     steps::succeed(build.args(["build", "docs"]).current_dir(steps::workspace()), "book: mdBook failed")
 }
 
-/// Draws the pictures with the test that checks them. If `is_check` is true, only checks them.
-fn draw_pictures(is_check: bool) -> Result<(), Failure> {
+/// Draws the pictures with the test that checks them.
+fn draw_pictures() -> Result<(), Failure> {
     let mut cargo = steps::cargo(&["test", "--quiet", "--package", "cgscope-view", "--test", "pictures"]);
-    if !is_check {
-        cargo.env("UPDATE_DOCS", "1");
-    }
-    steps::succeed(&mut cargo, "pictures: failed")
+    steps::succeed(cargo.env("UPDATE_DOCS", "1"), "pictures: failed")
 }

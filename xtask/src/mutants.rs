@@ -61,36 +61,25 @@ const VARIABLES: [(&str, &str); 6] = [
     ("RUSTC_BOOTSTRAP", "1"),
 ];
 
-/// Prints the scores, and keeps them by commit. Fails if a score is too low. If files are named, there is no time limit.
-pub(crate) fn run(files: &[String]) -> Result<(), Failure> {
+/// Prints the scores. Fails if a score is too low.
+pub(crate) fn run() -> Result<(), Failure> {
     let tool = setup::program("cargo-mutants", VERSION)?;
     let kept = setup::cache("mutants")?;
-    let (mut left, mut faults, mut is_empty) = (BUDGET, Vec::new(), true);
+    let (mut left, mut faults) = (BUDGET, Vec::new());
     for (part, parts_left) in PARTS.iter().zip((1..=PARTS.len() as u32).rev()) {
         let begun = Instant::now();
-        let score = part.score(&tool, &kept, files, left / parts_left)?;
+        let score = part.score(&tool, &kept, left / parts_left)?;
         left = left.saturating_sub(begun.elapsed());
-        if score.decided() + score.undecided == 0 {
-            continue;
-        }
-        is_empty = false;
         score.survivors.iter().for_each(|name| eprintln!("mutants: survived: {name}"));
         eprintln!("mutants: {}: {score}", part.name);
-        let commit = steps::git(&["describe", "--always", "--dirty", "--exclude=*"]).unwrap_or_default();
-        let scores = kept.join("scores.txt");
-        let before = fs::read_to_string(&scores).unwrap_or_default();
-        steps::write(&scores, format!("{before}{commit} {}: {score}\n", part.name))?;
         faults.extend(score.fault(part));
-    }
-    if is_empty && !files.is_empty() {
-        return Err(Failure::Host(format!("`mutants` does not change {}", files.join(" or "))));
     }
     if faults.is_empty() { Ok(()) } else { Err(Failure::Step(format!("mutants: {}", faults.join("; ")))) }
 }
 
 impl Part {
-    fn score(&self, tool: &Path, kept: &Path, files: &[String], budget: Duration) -> Result<Score, Failure> {
-        let place = self.place(kept, files);
+    fn score(&self, tool: &Path, kept: &Path, budget: Duration) -> Result<Score, Failure> {
+        let place = self.place(kept);
         fs::create_dir_all(&place).map_err(|why| steps::cannot("write", &place, &why))?;
         let (out, all_killed) = (place.join("mutants.out"), place.join("killed.txt"));
         // `killed.txt` lists the mutants that this run and earlier runs killed. In the lists of cargo-mutants, mutants that
@@ -103,17 +92,13 @@ impl Part {
         };
         killed()?;
         let mut command = Command::new("timeout");
-        // 0 means that there is no limit.
-        let seconds = if files.is_empty() { budget.as_secs().max(1) } else { 0 };
-        command.args(["--foreground", "--signal=INT", &seconds.to_string()]).arg(tool);
+        // 0 would mean that there is no limit.
+        let seconds = budget.as_secs().max(1).to_string();
+        command.args(["--foreground", "--signal=INT", &seconds]).arg(tool);
         let workers = thread::available_parallelism().map_or(1, usize::from).to_string();
         command.args(["mutants", "--package", self.package, "--iterate", "--shuffle", "--jobs", &workers]);
-        command.args(files.iter().map(|file| format!("--file=**/{file}")));
-        if files.is_empty() {
-            command.args(
-                self.files.iter().flat_map(|file| [".rs", "/**"].map(|end| format!("--file={file}{end}"))),
-            );
-        }
+        let files = self.files.iter();
+        command.args(files.flat_map(|file| [".rs", "/**"].map(|end| format!("--file={file}{end}"))));
         command.arg("--output").arg(&place);
         setup::outside(&mut command).current_dir(steps::workspace()).env("CARGO", steps::cargo_path());
         let status = steps::status(command.envs(VARIABLES))?;
@@ -136,10 +121,9 @@ impl Part {
         files.chain([CONFIG.to_owned()]).collect()
     }
 
-    /// Returns the directory of the results. The directory is emptied if the user named files, or if files differ from the
-    /// commit.
-    fn place(&self, kept: &Path, files: &[String]) -> PathBuf {
-        let Some(state) = unchanged::state(&self.paths().join(" ")).filter(|_| files.is_empty()) else {
+    /// Returns the directory of the results. The directory is emptied if files differ from the commit.
+    fn place(&self, kept: &Path) -> PathBuf {
+        let Some(state) = unchanged::state(&self.paths().join(" ")) else {
             let place = steps::target_dir().join("mutants").join(self.name);
             let _ = fs::remove_dir_all(&place);
             return place;

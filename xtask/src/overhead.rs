@@ -1,6 +1,5 @@
 //! Measures the overhead of cgscope and of other tools: `cargo xtask overhead`.
-use std::path::{Path, PathBuf};
-use std::{fs, process::Command};
+use std::{fs, path::PathBuf, process::Command};
 
 use crate::lanes::{Disturbance, Lease, Reading, Test, Try, decide, timed};
 use crate::steps::{self, AsRoot, Failure, git};
@@ -22,7 +21,7 @@ pub(crate) fn run(mut arguments: Vec<String>) -> Result<(), Failure> {
     if let Some(before) = arguments.iter().position(|word| word == "--before") {
         let earlier = arguments
             .get_mut(before + 1)
-            .ok_or_else(|| Failure::Host("`--before` needs a commit or a binary".to_owned()))?;
+            .ok_or_else(|| Failure::Host("`--before` needs a commit".to_owned()))?;
         *earlier = earlier_binary(earlier)?.display().to_string();
     }
     let mut loads = steps::cargo(&["build", "--release", "--package", "cgscope-lab", "--bins"]);
@@ -57,13 +56,10 @@ fn measurement() -> Result<PathBuf, Failure> {
     binary::named(&binary::executables(&mut cargo)?, "overhead")
 }
 
-/// Returns the binary of an earlier commit, which is built if necessary. If the argument is a path, returns the path unchanged.
+/// Returns the binary of an earlier commit, which is built if necessary.
 fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
-    if Path::new(earlier).is_file() {
-        return Ok(PathBuf::from(earlier));
-    }
     let Some(commit) = git(&["rev-parse", "--verify", "--quiet", &format!("{earlier}^{{commit}}")]) else {
-        return Err(Failure::Host(format!("`{earlier}` is neither a commit nor a binary")));
+        return Err(Failure::Host(format!("`{earlier}` is not a commit")));
     };
     let target = steps::target_dir();
     let checkout = target.join("commits").join(&commit);
