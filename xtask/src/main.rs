@@ -5,7 +5,6 @@ mod dist;
 mod fuzz;
 mod lab;
 mod lanes;
-mod long;
 mod mutants;
 mod overhead;
 mod readers;
