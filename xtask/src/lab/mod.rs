@@ -204,7 +204,9 @@ fn job(tests: &BTreeSet<&str>) -> String {
 /// Prints the output of failed tests, then the results.
 fn print(reports: &[KernelReport]) {
     for report in reports.iter().filter(|report| !report.has_passed()) {
-        let said = report.said_of_failures();
+        // libtest prints the output of the failed tests between two lists of failures.
+        let parts = report.log.split("\nfailures:\n").skip(1).step_by(2);
+        let said = parts.map(str::trim).collect::<Vec<_>>().join("\n\n");
         if !said.is_empty() {
             println!("--- {} ---\n{said}\n", report.series);
         }

@@ -58,12 +58,6 @@ impl KernelReport {
             }
         }
     }
-
-    /// Returns the output of the failed tests. libtest prints it between two lists of failures.
-    pub(crate) fn said_of_failures(&self) -> String {
-        let parts = self.log.split("\nfailures:\n").skip(1).step_by(2);
-        parts.map(str::trim).collect::<Vec<_>>().join("\n\n")
-    }
 }
 
 /// Returns the value in the first line `lab: WHAT VALUE`.
