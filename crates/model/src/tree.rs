@@ -207,9 +207,8 @@ impl Tree {
         }
         (self.tasks, self.idle) = (tasks, idle);
         let node_of = |id| self.find_id(interval, id).unwrap_or(unknown);
-        let mut exited: Vec<_> = interval.exited.iter().map(|row| (node_of(row.cgroup_id), row)).collect();
-        exited.sort_by_key(|(node, _)| *node);
-        let mut exited = exited.into_iter().rev().peekable();
+        let exited = interval.exited.iter().map(|row| (node_of(row.cgroup_id), row));
+        let mut exited = exited.sorted_by_key(|(node, _)| *node).rev().peekable();
         // One running sum, and the ids of its processes, per depth: when the loop reaches a node, all its descendants are done.
         let deepest = self.nodes.iter().map(|node| node.depth).max().unwrap_or(0);
         let mut sums = vec![(GroupSum::default(), Vec::new()); deepest + 1];

@@ -3,6 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeSet};
 
 use cgscope_ledger::{BUCKETS, Cause, bucket_of};
+use itertools::Itertools;
 
 use super::{
     Change, Diff, DiffSubject, ERROR, FigureUnit, Length, LimitChange, Side, Verdict,
@@ -110,9 +111,7 @@ impl<'a> Comparison<'a> {
             _ => *activity >= LEAST_ACTIVITY,
         };
         let activity = subjects.iter().map(|subject| (self.share(subject, &times), *subject));
-        let mut chosen: Vec<_> = activity.filter(is_chosen).collect();
-        chosen.sort_by(|a, b| b.0.total_cmp(&a.0));
-        chosen.truncate(MOST_SUBJECTS);
+        let chosen = activity.filter(is_chosen).sorted_by(|a, b| b.0.total_cmp(&a.0));
         let cells = [times[0], times[1], Cell::Counter(Counter::Waits)];
         let sums = |subject: &DiffSubject| {
             self.whole.each_ref().map(|side| cells.map(|cell| side.of(subject).get(cell)))
@@ -124,7 +123,7 @@ impl<'a> Comparison<'a> {
                 below != path && is_at_or_below(below, path) && sums(other) == sums(subject)
             })
         };
-        chosen.into_iter().map(|(_, subject)| (subject, is_shadow(subject))).collect()
+        chosen.take(MOST_SUBJECTS).map(|(_, subject)| (subject, is_shadow(subject))).collect()
     }
 
     /// Builds a series. `parts` returns the numerator and denominator of a block.

@@ -2,6 +2,8 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, sync::Arc};
 
+use itertools::Itertools;
+
 use crate::{
     Interval, ProcessMemory, TaskInterval,
     findings::{Context, Finding, Rule, finding, is_much, is_share, leaf, most},
@@ -189,22 +191,21 @@ pub(super) fn hold_of(task: &TaskInterval, idle_cpus: &[u32]) -> Hold {
 /// Reports processes if their memory was read, otherwise cgroups.
 fn remote_memory(context: &Context) -> Vec<Finding> {
     let interval = context.interval;
-    let mut found: Vec<(f64, Finding)> = if interval.memory.is_empty() {
+    let found: Vec<(f64, Finding)> = if interval.memory.is_empty() {
         remote_cgroups(context)
     } else {
         interval.memory.iter().filter_map(|memory| remote_process(interval, memory)).collect()
     };
-    found.sort_by(|(a, _), (b, _)| b.total_cmp(a));
-    found.into_iter().take(SHOWN).map(|(_, finding)| finding).collect()
+    let found = found.into_iter().sorted_by(|(a, _), (b, _)| b.total_cmp(a));
+    found.take(SHOWN).map(|(_, finding)| finding).collect()
 }
 
 /// Reports the lowest cgroups with far memory, except the root, because nobody chose the root's placement.
 fn remote_cgroups(context: &Context) -> Vec<(f64, Finding)> {
     let Context { interval, tree, .. } = context;
     let with_memory = interval.limits.iter().filter(|limits| !limits.memory_by_node.is_empty());
-    let mut limits: Vec<_> =
-        with_memory.filter_map(|limits| Some((tree.find_id(interval, limits.id)?, limits))).collect();
-    limits.sort_by_key(|(node, _)| Reverse(context.path(*node).len()));
+    let limits = with_memory.filter_map(|limits| Some((tree.find_id(interval, limits.id)?, limits)));
+    let limits = limits.sorted_by_key(|(node, _)| Reverse(context.path(*node).len()));
     let mut is_explained = vec![false; tree.nodes().len()];
     let mut found = Vec::new();
     for (node, limits) in limits {
@@ -278,11 +279,10 @@ fn node_bouncing(context: &Context) -> Vec<Finding> {
         sum::add(moves, task.placement.node_migrations.unwrap_or(0));
     }
     let each = |threads: u64, moves: u64| moves as f64 / threads as f64 * 1e9 / interval.duration_ns as f64;
-    let mut found: Vec<_> = processes.into_iter().collect();
-    found.retain(|(_, (threads, moves))| {
+    let found = processes.into_iter().filter(|(_, (threads, moves))| {
         *moves >= NODE_MOVES && each(*threads, *moves) >= NODE_MOVES_PER_SECOND as f64
     });
-    found.sort_by_key(|(_, (_, moves))| Reverse(*moves));
+    let found = found.sorted_by_key(|(_, (_, moves))| Reverse(*moves));
     let bouncing = |(tgid, (threads, moves))| {
         let (process, each) = (process_words(interval, tgid), each(threads, moves));
         let says = format!(
@@ -320,8 +320,7 @@ fn hold(
     process: Option<u32>,
     threads: &[(&TaskInterval, u64)],
 ) -> (String, String) {
-    let mut both: Vec<u32> = full.cpus.iter().chain(&idle.cpus).copied().collect();
-    both.sort_unstable();
+    let both = full.cpus.iter().chain(&idle.cpus).copied().sorted_unstable().collect_vec();
     let (node, both) = (idle.node, cpu_list(&both));
     let pid = threads.first().map_or_else(|| "PID".into(), |(task, _)| task.reading.tgid.to_string());
     let holds = threads.iter().map(|(task, active_ns)| (hold_of(task, &idle.cpus), *active_ns));
@@ -331,9 +330,8 @@ fn hold(
                 let mask = task.reading.placement.as_deref()?.cpus_allowed.as_deref()?;
                 (!mask.is_empty()).then_some((mask, *active_ns))
             });
-            let mut masks: Vec<(&str, u64)> = sum::tally(masks).into_iter().collect();
-            masks.sort_by_key(|(_, ns)| Reverse(*ns));
-            let masks: Vec<&str> = masks.into_iter().take(MASKS).map(|(mask, _)| mask).collect();
+            let masks = sum::tally(masks).into_iter().sorted_by_key(|(_, ns)| Reverse(*ns));
+            let masks: Vec<&str> = masks.take(MASKS).map(|(mask, _)| mask).collect();
             let (noun, verb) = if masks.len() == 1 { ("mask", "leaves") } else { ("masks", "leave") };
             (
                 format!("the affinity {noun} {} of the threads {verb} out node {node}", list(&masks)),

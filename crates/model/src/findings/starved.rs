@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, ops::RangeInclusive};
 
 use cgscope_ledger::Cause;
+use itertools::Itertools;
 
 use crate::{
     TaskInterval, TaskReading,
@@ -22,10 +23,8 @@ pub(super) const STARVED_PERCENT: u64 = 50;
 const FAULTY: RangeInclusive<(u32, u32, u32)> = (6, 13, 0)..=(6, 18, 44);
 
 pub(super) fn findings(context: &Context) -> Vec<Finding> {
-    let mut findings: Vec<_> = context.nodes().filter_map(|(node, _)| starved(context, node)).collect();
-    findings.sort_by_key(|finding| Reverse(finding.lost_ns));
-    findings.truncate(MOST);
-    findings
+    let findings = context.nodes().filter_map(|(node, _)| starved(context, node));
+    findings.sorted_by_key(|finding| Reverse(finding.lost_ns)).take(MOST).collect()
 }
 
 /// Reports the task of a cgroup that has waited longest.

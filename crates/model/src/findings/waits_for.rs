@@ -3,6 +3,7 @@
 use std::{cmp::Reverse, collections::BTreeMap};
 
 use cgscope_ledger::{Cause, chains::Waker, history::KERNEL};
+use itertools::Itertools;
 
 use crate::{
     BlockedKind, ChainReading, ChainsBySleeper,
@@ -43,10 +44,7 @@ pub(super) fn findings(context: &Context) -> Vec<Finding> {
         }
     }
     let found = sleepers.iter().filter_map(|(node, sleeper)| sleeps_for(context, *node, sleeper));
-    let mut found: Vec<_> = found.collect();
-    found.sort_by_key(|finding| Reverse(finding.lost_ns));
-    found.truncate(MOST);
-    found
+    found.sorted_by_key(|finding| Reverse(finding.lost_ns)).take(MOST).collect()
 }
 
 /// True if a task in such a sleep may wait for the work of another one. (A task in `poll` may.)

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use cgscope_ledger::{BUCKETS, cause::CELLS};
+use itertools::Itertools;
 
 use super::{Interval, Wait};
 use crate::{
@@ -124,10 +125,8 @@ impl Interval {
         total.add_idle(self.idle.len() as u64);
         self.exited.iter().for_each(|exited| total.add_exited(exited));
         let places = 0..self.tasks.len() + self.idle.len();
-        let mut processes: Vec<u32> = places.map(|place| self.reading(place).tgid).collect();
-        processes.sort_unstable();
-        processes.dedup();
-        total.take(processes.len() as u64)
+        let processes = places.map(|place| self.reading(place).tgid).sorted_unstable().dedup();
+        total.take(processes.count() as u64)
     }
 
     /// Returns the sum of all exited tasks, excluding the work of living tasks before a move.
@@ -167,8 +166,7 @@ impl Interval {
     fn lives(&self, pid: u32, threads: Vec<usize>) -> BTreeMap<usize, Vec<usize>> {
         let reading = |place: &usize| self.reading(*place);
         let mains = threads.iter().map(reading).filter(|task| task.tid == pid);
-        let mut begun: Vec<u64> = mains.map(|task| task.start_ns).collect();
-        begun.sort_unstable();
+        let begun = mains.map(|task| task.start_ns).sorted_unstable().collect_vec();
         let mut lives: BTreeMap<usize, Vec<usize>> = BTreeMap::new();
         for at in threads {
             let life = begun.partition_point(|begun_ns| *begun_ns <= reading(&at).start_ns);
