@@ -12,10 +12,7 @@ pub fn total(amounts: impl IntoIterator<Item = u64>) -> u64 {
 
 /// Returns the sum of two readings, either of which may be missing; `None` if both are missing.
 pub fn known(a: Option<u64>, b: Option<u64>) -> Option<u64> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(a.saturating_add(b)),
-        (known, None) | (None, known) => known,
-    }
+    a.into_iter().chain(b).reduce(u64::saturating_add)
 }
 
 /// Adds a value to a sum. Either may be missing.
