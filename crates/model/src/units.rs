@@ -63,6 +63,11 @@ pub fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole != 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
+/// Returns the busy share of the time of CPUs, percent; `None` if it is unknown.
+pub fn busy_percent(busy_ns: Option<u64>, idle_ns: Option<u64>) -> Option<f64> {
+    percent(busy_ns?, busy_ns?.saturating_add(idle_ns?))
+}
+
 /// Formats a time relative to another time, whose name must follow: `2.2 times`, `55.0% of`; `None` if `whole` is 0.
 pub fn times(part: u64, whole: u64) -> Option<String> {
     let ratio = percent(part, whole)? / 100.0;

@@ -1,6 +1,6 @@
 //! NUMA nodes as lines and as a table.
 
-use cgscope_model::units::{self, bytes, duration, percent};
+use cgscope_model::units::{self, busy_percent, bytes, duration};
 use cgscope_model::{Interval, nodes::NodeGroup, placement::cpu_list};
 
 use itertools::Itertools;
@@ -9,8 +9,7 @@ use crate::text::{or_dash, or_na};
 
 /// Returns the busy share as text, such as `98.0%`.
 pub fn busy_words(busy_ns: Option<u64>, idle_ns: Option<u64>) -> String {
-    let share = busy_ns.zip(idle_ns).and_then(|(busy, idle)| percent(busy, busy.saturating_add(idle)));
-    or_na(share.map(|share| format!("{share:.1}%")))
+    or_na(busy_percent(busy_ns, idle_ns).map(|share| format!("{share:.1}%")))
 }
 
 pub fn line(node: &NodeGroup) -> String {

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use crate::placement::{ByNode, amount, sum_by_node, total};
 use crate::table::{Selected, Table, cpus::CpuInterval, merge};
-use crate::{Interval, Sample, TaskInterval, TaskReading, Wait, sum};
+use crate::{Interval, Sample, TaskInterval, TaskReading, Wait, sum, units::busy_percent};
 
 table! {
     /// The table: one row per online node.
@@ -74,8 +74,7 @@ pub struct NodeGroup {
 
 impl NodeGroup {
     pub fn busy_percent(&self) -> Option<f64> {
-        let busy_ns = self.busy_ns?;
-        crate::units::percent(busy_ns, busy_ns.saturating_add(self.idle_ns?))
+        busy_percent(self.busy_ns, self.idle_ns)
     }
 }
 

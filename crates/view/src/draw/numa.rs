@@ -215,13 +215,8 @@ fn one_node(theme: Theme, data: &Data, cells: usize, room: usize) -> Lines {
     lines
 }
 
-fn busy_percent(cpu: &CpuInterval) -> Option<f64> {
-    let busy_ns = cpu.busy_ns?;
-    percent(busy_ns, busy_ns.saturating_add(cpu.idle_ns?))
-}
-
 fn spread(cpus: &[CpuInterval]) -> String {
-    let known = cpus.iter().filter_map(|cpu| Some((busy_percent(cpu)?, cpu.cpu)));
+    let known = cpus.iter().filter_map(|cpu| Some((units::busy_percent(cpu.busy_ns, cpu.idle_ns)?, cpu.cpu)));
     match known.sorted_by(|a, b| a.0.total_cmp(&b.0)).as_slice() {
         [(least, _), .., (most, _)] if most - least < 1.0 => format!("; each CPU was {most:.0}% busy"),
         [(least, idlest), .., (most, busiest)] => {
@@ -247,7 +242,7 @@ fn cpus(theme: Theme, interval: &Interval, cells: usize, room: usize) -> Lines {
 /// Returns one CPU: `  12 ██████▌    78%  wait/s 1.20ms`.
 fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -> Spans {
     let mut spans = vec![Span::styled(format!("{:>4} ", cpu.cpu), theme.quiet())];
-    let share = busy_percent(cpu);
+    let share = units::busy_percent(cpu.busy_ns, cpu.idle_ns);
     let [wide, middle, _] = CPU_CELLS;
     if cells < middle {
         let text = or_na(share.map(|share| format!("{share:.0}%")));
@@ -270,7 +265,8 @@ fn one_cpu(theme: Theme, interval: &Interval, cpu: &CpuInterval, cells: usize) -
 fn strip(theme: Theme, all: &[CpuInterval], cells: usize, room: usize) -> Lines {
     let each = cells.saturating_sub(12).max(1);
     let line = |cpus: &[CpuInterval]| {
-        let busy: Vec<Option<f64>> = cpus.iter().map(busy_percent).collect();
+        let busy: Vec<Option<f64>> =
+            cpus.iter().map(|cpu| units::busy_percent(cpu.busy_ns, cpu.idle_ns)).collect();
         let range = format!("CPU {:>5}.. ", cpus[0].cpu);
         let bars = bars::sparkline(&busy, 100.0, busy.len());
         Line::from(vec![Span::styled(range, theme.quiet()), Span::styled(bars, theme.busy())])
