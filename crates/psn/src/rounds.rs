@@ -85,31 +85,6 @@ pub struct Rounds {
     pub nameless: Option<Failure>,
 }
 
-impl Rounds {
-    /// Returns a sentence about skipped rounds, and what to do; `None` if no round was skipped.
-    pub fn skipped_words(&self) -> Option<String> {
-        (self.skipped != 0).then(|| {
-            let (skipped, expected, share) = (self.skipped, count(self.expected, "sample"), 100 / SHARE);
-            let a_round = duration(self.cpu_ns / self.tally.rounds.max(1));
-            format!(
-                "{skipped} of {expected} were skipped: one takes {a_round}, and reading may take at most {share}% of the \
-                 time (use a lower --hz to skip none)"
-            )
-        })
-    }
-
-    /// Returns a sentence about samples without names; `None` if all samples have names.
-    pub fn nameless_words(&self) -> Option<String> {
-        (self.tally.nameless != 0).then(|| {
-            format!(
-                "{} of all samples are in rows without names, because there were more than 50,000 groups (use fewer columns, or \
-                 select a part of the host)",
-                self.tally.nameless
-            )
-        })
-    }
-}
-
 pub struct Sampling {
     reader: ThreadReader,
     tally: Tally,
@@ -229,6 +204,29 @@ impl RunAtOnce {
 }
 
 impl Rounds {
+    /// Returns a sentence about skipped rounds, and what to do; `None` if no round was skipped.
+    pub fn skipped_words(&self) -> Option<String> {
+        (self.skipped != 0).then(|| {
+            let (skipped, expected, share) = (self.skipped, count(self.expected, "sample"), 100 / SHARE);
+            let a_round = duration(self.cpu_ns / self.tally.rounds.max(1));
+            format!(
+                "{skipped} of {expected} were skipped: one takes {a_round}, and reading may take at most {share}% of the \
+                 time (use a lower --hz to skip none)"
+            )
+        })
+    }
+
+    /// Returns a sentence about samples without names; `None` if all samples have names.
+    pub fn nameless_words(&self) -> Option<String> {
+        (self.tally.nameless != 0).then(|| {
+            format!(
+                "{} of all samples are in rows without names, because there were more than 50,000 groups (use fewer columns, or \
+                 select a part of the host)",
+                self.tally.nameless
+            )
+        })
+    }
+
     /// Writes the table as psn prints it, followed by figures about the rounds. `names` has the displayed names of cgroups.
     pub fn write_text(&self, names: &Names, out: &mut impl Write) -> io::Result<()> {
         let columns = &self.tally.columns;
