@@ -38,9 +38,8 @@ pub fn json_line(out: &mut impl Write, object: &impl Serialize) -> io::Result<()
 
 /// Formats a time for a file name, like `20261121T101500` (UTC).
 pub fn date_and_time(unix_ns: u64) -> String {
-    let (year, month, day) = units::date(unix_ns);
-    let time: String = units::time_of_day(unix_ns).chars().filter(char::is_ascii_digit).collect();
-    format!("{year:04}{month:02}{day:02}T{time}")
+    let digits = |text: String| text.chars().filter(char::is_ascii_digit).collect::<String>();
+    format!("{}T{}", digits(units::date(unix_ns)), digits(units::time_of_day(unix_ns)))
 }
 
 /// Checks an output file before the work begins. Accepts a new file, a pipe, a device, and an earlier file of the kind `what`,

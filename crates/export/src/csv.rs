@@ -64,10 +64,9 @@ impl Sink for Csv {
 
 /// Formats ns since 1970 as `2026-11-21T14:06:24.123456Z`, rounded down to microseconds.
 fn rfc3339(unix_ns: u64) -> String {
-    let (year, month, day) = units::date(unix_ns);
-    let time = units::time_of_day(unix_ns);
+    let (date, time) = (units::date(unix_ns), units::time_of_day(unix_ns));
     let time = time.trim_end_matches(" UTC");
-    format!("{year:04}-{month:02}-{day:02}T{time}.{:06}Z", unix_ns / 1_000 % 1_000_000)
+    format!("{date}T{time}.{:06}Z", unix_ns / 1_000 % 1_000_000)
 }
 
 #[cfg(test)]

@@ -25,8 +25,8 @@ pub fn three_digits(value: f64, unit: &str) -> String {
     format!("{value:.digits$}{unit}")
 }
 
-/// Returns year, month and day in UTC, from ns since 1970.
-pub fn date(unix_ns: u64) -> (u64, u64, u64) {
+/// Formats the date in UTC, `YYYY-MM-DD`, from ns since 1970.
+pub fn date(unix_ns: u64) -> String {
     /// Days from the 1st of March of year 0 to 1970. Years begin in March here, so that a leap day is the last day of its year.
     const UNTIL_1970: u64 = 719_468;
     const DAYS_OF_400_YEARS: u64 = 146_097;
@@ -37,7 +37,7 @@ pub fn date(unix_ns: u64) -> (u64, u64, u64) {
     let month = (5 * day + 2) / 153;
     let day = day - (153 * month + 2) / 5 + 1;
     let (month, next_year) = if month < 10 { (month + 3, 0) } else { (month - 9, 1) };
-    (400 * era + year + next_year, month, day)
+    format!("{:04}-{month:02}-{day:02}", 400 * era + year + next_year)
 }
 
 /// Formats the time of day, `HH:MM:SS UTC`, from ns since 1970. UTC makes it comparable with other logs.
@@ -132,11 +132,11 @@ mod tests {
     #[test]
     fn dates_are_those_of_the_calendar() {
         for (seconds, date) in [
-            (0, (1970, 1, 1)),
-            (951_782_399, (2000, 2, 28)),
-            (951_782_400, (2000, 2, 29)),
-            (1_735_689_599, (2024, 12, 31)),
-            (4_107_542_400, (2100, 3, 1)),
+            (0, "1970-01-01"),
+            (951_782_399, "2000-02-28"),
+            (951_782_400, "2000-02-29"),
+            (1_735_689_599, "2024-12-31"),
+            (4_107_542_400, "2100-03-01"),
         ] {
             assert_eq!(super::date(seconds * 1_000_000_000), date);
         }

@@ -25,9 +25,9 @@ const LONGEST: usize = 200;
 pub fn banner(about: &About, data: &Data) -> String {
     let or_unknown = |text: &String| if text.is_empty() { "unknown".to_owned() } else { text.clone() };
     let [kernel, hostname] = [&about.kernel, &about.hostname].map(or_unknown);
-    let (year, month, day) = units::date(data.interval.start_unix_ns);
-    let (cpus, title) = (units::count(data.interval.cpus.len() as u64, "CPU"), &about.title);
-    format!("Linux {kernel} ({hostname})  {year:04}-{month:02}-{day:02}  ({cpus})  {title}\n")
+    let (date, title) = (units::date(data.interval.start_unix_ns), &about.title);
+    let cpus = units::count(data.interval.cpus.len() as u64, "CPU");
+    format!("Linux {kernel} ({hostname})  {date}  ({cpus})  {title}\n")
 }
 
 /// Returns the text of one interval: lines about all tasks, then the rows.

@@ -97,8 +97,7 @@ pub fn pending_line(interval: &Interval) -> Option<String> {
 
 /// Formats a time as `YYYY-MM-DD HH:MM:SS UTC`.
 pub fn utc(unix_ns: u64) -> String {
-    let (year, month, day) = units::date(unix_ns);
-    format!("{year:04}-{month:02}-{day:02} {}", units::time_of_day(unix_ns))
+    format!("{} {}", units::date(unix_ns), units::time_of_day(unix_ns))
 }
 
 pub fn capital(text: &str) -> String {

@@ -44,8 +44,7 @@ pub struct Asked<'a> {
 /// Returns the first line, as in pidstat: the host and the date. Times are in UTC.
 pub fn banner(about: &About, architecture: &str, cpus: u32, unix_ns: u64) -> String {
     let About { kernel, hostname, .. } = about;
-    let (year, month, day) = units::date(unix_ns);
-    format!("Linux {kernel} ({hostname})  {year:04}-{month:02}-{day:02}  _{architecture}_  ({cpus} CPU)\n")
+    format!("Linux {kernel} ({hostname})  {}  _{architecture}_  ({cpus} CPU)\n", units::date(unix_ns))
 }
 
 /// Returns the table of an interval. The heading has the start time, and the lines have the end time.
