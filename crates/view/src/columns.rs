@@ -1,6 +1,5 @@
 //! The columns of tables, for the screen, for text output and for sorting. Figures that pidstat also has keep pidstat's names.
 
-use cgscope_ledger::chains::Waker;
 use cgscope_model::counters::{CounterColumn, Counts, OF_TOP};
 use cgscope_model::units::{duration, number, per_second, percent};
 use cgscope_model::{Blame, Cause, CgroupReading, Counter, Mode, causes::Blames, sum};
@@ -165,9 +164,8 @@ impl Column {
             Quota => quota(subject, data)?,
             Behind => subject.culprits(data).first()?.words(&interval.names),
             WokenBy => {
-                let rows = subject.sleeps(interval).filter(|row| row.waker == Waker::Task);
-                let by_waker = sum::tally(rows.map(|row| (interval.waker_words(row), row.slept_ns)));
-                by_waker.into_iter().max_by_key(|(_, ns)| *ns)?.0
+                let slept = subject.sleeps(interval).map(|row| (interval.waker_words(row), row.slept_ns));
+                sum::tally(slept).into_iter().max_by_key(|(_, ns)| *ns)?.0
             }
             RanOn => ran_on(subject)?,
             Cgroup => interval.names.of(subject.cgroup(interval)?).into(),
@@ -198,10 +196,7 @@ impl Column {
             OnCpu => of(Counter::OnCpu),
             Of(counter) => of(counter),
             BehindTime => behind_ns(subject, data),
-            SleepTime => {
-                let rows = subject.sleeps(&data.interval).filter(|row| row.waker == Waker::Task);
-                Some(sum::total(rows.map(|row| row.slept_ns)))
-            }
+            SleepTime => Some(sum::total(subject.sleeps(&data.interval).map(|row| row.slept_ns))),
             NodeMoves => of(Counter::NodeMigrations),
             Burst => limits()?.burst_us,
             Periods => of(Counter::ThrottledPeriods),

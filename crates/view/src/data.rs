@@ -2,6 +2,7 @@
 
 use std::{cell::OnceCell, sync::Arc};
 
+use cgscope_ledger::chains::Waker;
 use cgscope_model::{
     CgroupReading, ChainReading, Finding, Group, Interval, Mode, Names, Observed, Party, TaskInterval,
     TaskReading, Totals, Wait, chains,
@@ -269,9 +270,10 @@ impl<'a> Subject<'a> {
         interval.chains.iter().flatten().map(ChainReading::sleeper).dedup().filter(is_own)
     }
 
-    /// Returns the sleeps of [`Self::sleepers`].
+    /// Returns the sleeps of [`Self::sleepers`] that another task ended.
     pub fn sleeps<'i>(&self, interval: &'i Interval) -> impl Iterator<Item = &'i ChainReading> {
         let rows = interval.chains.as_deref().unwrap_or_default();
-        self.sleepers(interval).flat_map(|sleeper| chains::of(rows, sleeper))
+        let all = self.sleepers(interval).flat_map(|sleeper| chains::of(rows, sleeper));
+        all.filter(|row| row.waker == Waker::Task)
     }
 }
