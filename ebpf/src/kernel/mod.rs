@@ -117,7 +117,7 @@ inlined! {
     pub fn cgroup_hierarchy() -> u64 { setting!(cgroup_hierarchy) }
     /// Number of slots for the storages of tasks, less one.
     pub fn last_slot() -> u32 { small_setting!(last_slot) as u32 }
-    pub fn slot_factor() -> u64 { small_setting!(slot_factor).into() }
+    pub fn slot_factor() -> u64 { small_setting!(slot_factor) }
     /// Index of the reader's own list of changed tasks. It follows the lists of all possible CPUs.
     pub fn readers_list() -> u32 { small_setting!(cpus) as u32 }
 }
