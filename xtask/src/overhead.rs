@@ -1,11 +1,12 @@
 //! Measures the overhead of cgscope and of other tools: `cargo xtask overhead`.
-use std::{fs, path::PathBuf, process::Command};
+use std::{ffi::OsStr, fs, path::PathBuf, process::Command};
 
 use crate::lanes::{Disturbance, Lease, Reading, Test, Try, decide, timed};
 use crate::steps::{self, AsRoot, Failure, git};
 use crate::{binary, setup};
 
-/// The file with the limit: the maximum ratio between the time of the hook and the time of the yardstick.
+/// The file with the limit: the maximum ratio between the time of the hook and the time of the yardstick. It also has the commit
+/// whose hook is compared with the current hook.
 const LIMITS: &str = "benches/hook-cost.txt";
 
 /// Numbers of rounds and loops of the check, which takes half a minute in total.
@@ -35,10 +36,14 @@ pub(crate) fn run(mut arguments: Vec<String>) -> Result<(), Failure> {
 pub(crate) fn for_checks(as_root: &AsRoot) -> Result<(), Failure> {
     only_lowered()?;
     let overhead = measurement()?;
+    // Without a git history, there is no earlier commit.
+    let has_history = git(&["rev-parse", "HEAD"]).is_some();
+    let earlier = value(&limits(), "commit ").filter(|_| has_history).map(earlier_binary).transpose()?;
     // Returns whether the hook is as cheap as before, and the CPU time of the measurement, seconds.
     let measure = || {
         let mut command = as_root.command(&overhead);
         command.arg("--check").arg(steps::workspace().join(LIMITS)).args(OF_CHECK);
+        command.args(earlier.iter().flat_map(|binary| [OsStr::new("--before"), binary.as_os_str()]));
         timed(&mut command).map(|(status, own_s)| (status.success(), own_s))
     };
     let test = Test { name: "the cost of the hook".to_owned(), lease: Lease::All };
@@ -56,14 +61,14 @@ fn measurement() -> Result<PathBuf, Failure> {
     binary::named(&binary::executables(&mut cargo)?, "overhead")
 }
 
-/// Returns the binary of an earlier commit, which is built if necessary.
+/// Returns the binary of an earlier commit, which is built if necessary. It is not optimized: its BPF programs are the same.
 fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     let Some(commit) = git(&["rev-parse", "--verify", "--quiet", &format!("{earlier}^{{commit}}")]) else {
         return Err(Failure::Host(format!("`{earlier}` is not a commit")));
     };
     let target = steps::target_dir();
     let checkout = target.join("commits").join(&commit);
-    let built = checkout.join("target/release/cgscope");
+    let built = checkout.join("target/debug/cgscope");
     if built.is_file() {
         return Ok(built);
     }
@@ -75,7 +80,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
     unpack_here.current_dir(steps::workspace()).args(["-c", &unpack]);
     steps::succeed(&mut unpack_here, "overhead: cannot unpack the earlier commit")?;
     eprintln!("overhead: building {commit}");
-    let mut cargo = steps::cargo(&["build", "--release", "--package", "cgscope"]);
+    let mut cargo = steps::cargo(&["build", "--package", "cgscope"]);
     cargo.current_dir(&checkout).env("CARGO_TARGET_DIR", checkout.join("target"));
     steps::succeed(&mut cargo, "overhead: cannot build the earlier commit")?;
     Ok(built)
@@ -83,7 +88,7 @@ fn earlier_binary(earlier: &str) -> Result<PathBuf, Failure> {
 
 /// Fails if the limit is higher than it was in any earlier version of [`LIMITS`]. Without a git history, the check passes.
 fn only_lowered() -> Result<(), Failure> {
-    let now = fs::read_to_string(steps::workspace().join(LIMITS)).unwrap_or_default();
+    let now = limits();
     let commits = git(&["log", "--format=%H", "--", LIMITS]).unwrap_or_default();
     for commit in commits.lines() {
         let before = git(&["show", &format!("{commit}:{LIMITS}")]).unwrap_or_default();
@@ -96,18 +101,28 @@ fn only_lowered() -> Result<(), Failure> {
     Ok(())
 }
 
+fn limits() -> String {
+    fs::read_to_string(steps::workspace().join(LIMITS)).unwrap_or_default()
+}
+
 /// Parses the limit for the load `pipe`.
 fn limit(text: &str) -> Option<f64> {
-    text.lines().find_map(|line| line.strip_prefix("pipe "))?.trim().parse().ok()
+    value(text, "pipe ")?.parse().ok()
+}
+
+/// Returns the rest of the line that begins with `name`.
+fn value<'t>(text: &'t str, name: &str) -> Option<&'t str> {
+    text.lines().find_map(|line| line.strip_prefix(name)).map(str::trim)
 }
 
 #[cfg(test)]
 mod tests {
-    use super::limit;
+    use super::{limit, value};
 
     #[test]
-    fn the_limit_of_this_version_is_found() {
-        assert!(limit(include_str!("../../benches/hook-cost.txt")).is_some());
+    fn the_limit_and_the_commit_of_this_version_are_found() {
+        let text = include_str!("../../benches/hook-cost.txt");
+        assert!(limit(text).is_some() && value(text, "commit ").is_some());
         assert_eq!(limit("# pipe 2\npipe 1.5\n"), Some(1.5));
         assert_eq!(limit("pipes 1.5\n"), None);
     }

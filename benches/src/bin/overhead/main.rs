@@ -35,8 +35,8 @@ struct Options {
     #[arg(long, value_name = "BINARY")]
     before: Option<String>,
 
-    /// Compare only the hook with the yardstick; fail if the hook costs more than the ratio in this file allows
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["before", "full"])]
+    /// Compare only the hook with the yardstick, and with --before; fail if the hook costs more than the ratio in this file allows
+    #[arg(long, value_name = "FILE", conflicts_with = "full")]
     check: Option<PathBuf>,
 
     /// Measure all figures of docs/cost.md: two loads, idle threads beside other tools, and the cost of a reading
@@ -85,11 +85,12 @@ fn main() -> Result<()> {
         println!("kernel.bpf_stats_enabled is 1: this counting also slows the load");
     }
     if let Some(file) = &options.check {
-        return together::check(file, options.rounds, options.loops);
+        together::check(file, options.rounds, options.loops)?;
     }
     if let Some(before) = &options.before {
-        let (_, ratio) = together::measure(&format!("{before} hist 1"), options.rounds, options.loops)?;
-        println!("cgscope hist 1 and its earlier build, attached together: {ratio} at a switch");
+        return together::compare(before, options.rounds, options.loops, options.check.is_some());
+    }
+    if options.check.is_some() {
         return Ok(());
     }
     let mut missed = Vec::new();

@@ -17,10 +17,16 @@ const SHORT_RUNS: u64 = 25;
 /// Minimum number of switches for a useful run.
 const LEAST_SWITCHES: u64 = 1_000;
 
-/// Measures the time of `cgscope hist 1` at a switch relative to `other`, on the pipe. Returns the lowest decile of the ratios of
-/// all rounds or runs, and the ratios in words. Other users of the cache raise the ratio, because the larger hook needs more of the
-/// cache.
-pub fn measure(other: &str, rounds: usize, loops: u64) -> Result<(f64, String)> {
+/// The ratios of all rounds or runs.
+struct Ratios {
+    /// The lowest decile. Other users of the cache raise the ratio to the yardstick, because the larger hook needs more of the cache.
+    decile: f64,
+    median: f64,
+    words: String,
+}
+
+/// Measures the time of `cgscope hist 1` at a switch relative to `other`, on the pipe.
+fn measure(other: &str, rounds: usize, loops: u64) -> Result<Ratios> {
     let mut ratios = Vec::new();
     for round in 1..=rounds {
         let first = in_order([other, HIST], round, loops)?;
@@ -38,7 +44,7 @@ pub fn measure(other: &str, rounds: usize, loops: u64) -> Result<(f64, String)> 
     let (least, decile, most) = (at(0), at(ratios.len() / 10), at(ratios.len().saturating_sub(1)));
     let (median, rounds) = (median(ratios.iter().copied()), ratios.len());
     let words = format!("{median:.3} x ({least:.3} to {most:.3} in {rounds}; lowest decile {decile:.3})");
-    Ok((decile, words))
+    Ok(Ratios { decile, median, words })
 }
 
 /// Returns the time of the first hook in `order` divided by the time of the second hook, for each run.
@@ -65,9 +71,23 @@ fn in_order(order: [&str; 2], round: usize, loops: u64) -> Result<Vec<f64>> {
     Ok(ratios)
 }
 
+/// How many times as long as the hook of an earlier build the hook may take in a check. Two measurements of the same builds differ by
+/// 2 %.
+const MOST: f64 = 1.06;
+
+/// Compares the hook with the hook of an earlier build. If `is_check`, fails if the hook costs more than [`MOST`] allows.
+pub fn compare(before: &str, rounds: usize, loops: u64, is_check: bool) -> Result<()> {
+    let Ratios { median, words, .. } = measure(&format!("{before} hist 1"), rounds, loops)?;
+    println!("cgscope hist 1 and its earlier build, attached together: {words} at a switch");
+    if is_check && (median.is_nan() || median > MOST) {
+        bail!("{median:.3} is more than {MOST}; make the hook cheaper");
+    }
+    Ok(())
+}
+
 /// Tolerance: the measured ratio may exceed the ratio in the file by this factor. The lowest decile of short runs is compared. It
 /// depends on the machine: the same build had 1.15 to 1.17 on one machine and 1.48 to 1.56 on another of the same kind. So this check
-/// finds only large differences; `cargo xtask overhead --before COMMIT` finds those of 2 %.
+/// finds only large differences. [`compare`] finds those of a few per cent.
 const TOLERANCE: f64 = 1.28;
 
 /// Compares the hook with a yardstick, and fails if the hook costs more than the line `pipe RATIO` of `file` allows. The
@@ -77,8 +97,8 @@ pub fn check(file: &Path, rounds: usize, loops: u64) -> Result<()> {
     let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let limit = text.lines().find_map(|line| line.strip_prefix("pipe ")?.trim().parse::<f64>().ok());
     let limit = limit.with_context(|| format!("{} has no line `pipe RATIO`", file.display()))?;
-    let (decile, ratio) = measure(YARDSTICK, rounds, loops)?;
-    println!("pipe: the hook takes as long as the yardstick, times {ratio}");
+    let Ratios { decile, words, .. } = measure(YARDSTICK, rounds, loops)?;
+    println!("pipe: the hook takes as long as the yardstick, times {words}");
     if decile.is_nan() || decile > limit * TOLERANCE {
         let file = file.display();
         bail!(
