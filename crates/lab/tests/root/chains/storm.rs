@@ -34,7 +34,8 @@ fn storm(is_followed: bool) -> Storm {
     let interval = Interval::between(&first, &collector.sample().expect("a sample"));
     println!("{} wakeups, {switches} voluntary switches; {}", line.trim(), interval.losses);
     let wakeups: u64 = line.trim().parse().expect("a number");
-    assert!(is_emulated() || wakeups >= SECONDS * 100_000, "{wakeups}");
+    // The slowest machine so far had 85,000 a second.
+    assert!(is_emulated() || wakeups >= SECONDS * 50_000, "{wakeups}");
     Storm { interval, switches, cgroup: id(&cgroup) }
 }
 
