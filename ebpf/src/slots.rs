@@ -14,7 +14,7 @@ use aya_ebpf::{
 use cgscope_ledger::{
     host::Task as _,
     verifier::{exchange, get, set},
-    wire::{SLOT_SHIFT, TaskStorage, serial},
+    wire::{TaskStorage, serial, slot_of},
 };
 
 use crate::{
@@ -46,7 +46,7 @@ static SLOTS: Array<Slot, 1, { BPF_F_MMAPABLE as usize }> = Array::new();
 /// neighbouring slots, so their slots are in few pages.
 #[inline(always)]
 fn slot(task: Task) -> Option<&'static mut Slot> {
-    let place = address_of(task).wrapping_mul(slot_factor()) >> SLOT_SHIFT;
+    let place = slot_of(address_of(task), slot_factor());
     // SAFETY: the map value exists until this program returns.
     SLOTS.get_ptr_mut(place as u32 & last_slot()).map(|slot| unsafe { &mut *slot })
 }

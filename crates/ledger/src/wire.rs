@@ -623,8 +623,7 @@ pub struct Config {
     pub cpus: u64,
     /// Number of slots for the storages of tasks, less one: a power of two less one.
     pub last_slot: u64,
-    /// 2^[`SLOT_SHIFT`] divided by the distance between the addresses of two tasks, bytes. So tasks with neighbouring addresses
-    /// have neighbouring slots.
+    /// See [`slot_factor`].
     pub slot_factor: u64,
     /// 1: the programs count the [demand](crate::demand) of cgroups with a quota.
     pub demand: u64,
@@ -638,8 +637,20 @@ pub struct Config {
     pub interrupt_bits: u64,
 }
 
-/// See [`Config::slot_factor`], which has 31 bits if a task has more than 2 KiB.
-pub const SLOT_SHIFT: u32 = 42;
+const SLOT_SHIFT: u32 = 42;
+
+/// Returns the factor for [`slot_of`]. `task_bytes` is the distance between the addresses of two tasks, more than 2 KiB, so that the
+/// factor has 31 bits.
+pub const fn slot_factor(task_bytes: u64) -> u64 {
+    (1 << SLOT_SHIFT) / task_bytes
+}
+
+/// Returns the slot of the task at this address. The caller must take as many low bits as there are slots. Tasks with neighbouring
+/// addresses have neighbouring slots.
+#[inline(always)]
+pub const fn slot_of(address: u64, factor: u64) -> u64 {
+    address.wrapping_mul(factor) >> SLOT_SHIFT
+}
 
 /// How the current segment of a task's wait began: with a switch out, or with a move to this CPU.
 #[repr(C)]

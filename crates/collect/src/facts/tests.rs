@@ -300,6 +300,20 @@ fn the_size_of_a_task_is_4_kib_if_the_kernel_does_not_show_it() {
 }
 
 #[test]
+fn tasks_side_by_side_have_slots_side_by_side() {
+    use cgscope_ledger::wire::{slot_factor, slot_of};
+    for bytes in [2049, 4096, 4288, 9984, 16_384] {
+        let factor = slot_factor(bytes);
+        assert!(i32::try_from(factor).is_ok_and(|factor| factor > 0), "{bytes}");
+        for first in [0xffff_8881_0000_0000, 0xffff_88ff_1234_5000, 0xffff_0000_0000_1000_u64] {
+            let slot = |task: u64| slot_of(first + task * bytes, factor) as u32;
+            let steps = (0..4096).map(|task| slot(task + 1).wrapping_sub(slot(task)));
+            assert!(steps.filter(|step| *step != 1).count() <= 1, "{bytes} {first:x}");
+        }
+    }
+}
+
+#[test]
 fn the_threads_of_the_host_are_counted_with_those_that_sleep() {
     let host = Fake::new("threads").file("proc/loadavg", "0.10 0.05 0.01 2/345 6789\n");
     assert_eq!(threads(&host.0), 345);

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::{mem, path::Path, sync::Arc, time::Instant};
 
 use cgscope_ledger::changes::TURN_SHIFT;
-use cgscope_ledger::wire::{Config, SLOT_SHIFT, names};
+use cgscope_ledger::wire::{Config, names, slot_factor};
 use cgscope_ledger::{Feature, Loss};
 use cgscope_model::follower::{Followed, Follower};
 use cgscope_model::{Losses, Sample, TaskReading};
@@ -318,7 +318,7 @@ fn config(
         shared: (options.shared || options.chains && !selection.follows_all()).into(),
         cpus: facts::possible_cpus(Path::new(HOST)).into(),
         last_slot: u64::from(slots(facts::threads(Path::new(HOST)))) - 1,
-        slot_factor: (1 << SLOT_SHIFT) / facts::task_bytes(Path::new(HOST)),
+        slot_factor: slot_factor(facts::task_bytes(Path::new(HOST))),
         demand: options.demand.into(),
         chains: options.chains.into(),
         preempt_count_in,
