@@ -13,7 +13,7 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    kernel::{Task, stack_every_ns},
+    kernel::{RunQueue, Task, stack_every_ns},
     maps::{add_stack, lost, stack_count, stack_key},
 };
 
@@ -55,7 +55,8 @@ pub fn was_blocked(task: Task, blocked: &mut Blocked) {
 #[inline(always)]
 pub fn now_ns(task: Task) -> u64 {
     let current = Task::current();
-    let (here_ns, there_ns) = (current.run_queue().clock_ns(), task.run_queue().clock_ns());
+    let clock_ns = |task: Task| task.run_queue().map_or(0, RunQueue::clock_ns);
+    let (here_ns, there_ns) = (clock_ns(current), clock_ns(task));
     if here_ns > there_ns { here_ns } else { there_ns }
 }
 

@@ -18,7 +18,7 @@ use cgscope_ledger::{
 };
 
 use crate::{
-    kernel::Cgroup,
+    kernel::{Cgroup, argument},
     maps::{cgroup_event, cgroup_events, lost},
 };
 
@@ -42,7 +42,7 @@ pub fn on_cgroup_renamed(ctx: BtfTracePointContext) -> i32 {
 
 #[inline(always)]
 fn emit(ctx: &BtfTracePointContext, kind: u32) -> i32 {
-    let cgroup = Cgroup::new(ctx.arg::<*const c_void>(0));
+    let cgroup = Cgroup::new(argument(ctx, 0));
     let id = cgroup.id();
     if id == 0 || !cgroup.is_in_our_hierarchy() {
         return 0;

@@ -5,10 +5,7 @@
 //! task runs again: only then is its exact length known, and whether it slept at all. (`sched_waking` is also called for tasks that
 //! still run.)
 
-use core::{
-    ffi::c_void,
-    ptr::{self, read_volatile},
-};
+use core::ptr::{self, read_volatile};
 
 use aya_ebpf::{
     bindings::{BPF_LOCAL_STORAGE_GET_F_CREATE, BPF_NOEXIST},
@@ -27,7 +24,7 @@ use cgscope_ledger::{
 
 use crate::{
     accounts, history,
-    kernel::{Context, Task, context, is_shared, keeps_chains, mode_of_file},
+    kernel::{Context, Task, argument, context, is_shared, keeps_chains, mode_of_file},
     maps::{lost, lost_times, ring},
     slots::storage,
     task_storage::TaskStorageMap,
@@ -235,7 +232,7 @@ fn add(sum: &mut u64, ns: u64) {
 /// Notes who wakes a sleeping task. The kernel holds a lock of this task, so no other program notes a waker for it at the same time.
 #[btf_tracepoint(function = "sched_waking")]
 pub fn on_waking(ctx: BtfTracePointContext) -> i32 {
-    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let task = Task::new(argument(&ctx, 0));
     let Some(chain) = chain(task) else { return 0 };
     let sleep = &mut chain.sleep;
     let from_ns = get(&mut sleep.from_ns);
@@ -261,7 +258,10 @@ fn note(from_ns: u64, sleep: &mut Sleep) {
     (sleep.tid, sleep.cgroup_id, sleep.comm) =
         (current.tid().into(), history::who(current), current.comm_words());
     let mut own = chain(current);
-    let is_unseen = ring(current.run_queue().cpu()).is_some_and(|ring| get(&mut ring.tid) != current.tid());
+    let is_unseen = current
+        .run_queue()
+        .and_then(|queue| ring(queue.cpu()))
+        .is_some_and(|ring| get(&mut ring.tid) != current.tid());
     let runs = !is_unseen && own.as_mut().is_some_and(|own| own.past.runs_since(from_ns));
     sleep.ran = runs.into();
     if !runs {

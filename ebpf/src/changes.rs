@@ -19,7 +19,7 @@ use cgscope_ledger::{
 
 use crate::{
     host::Kernel,
-    kernel::{RunQueue, SeqFile, Task, TaskContext, readers_list},
+    kernel::{Base, RunQueue, SeqFile, Task, TaskContext, argument, readers_list},
     maps::{incomplete, list, list_record, turn},
     reading::{LONGEST, emit_same, report},
     slots::storage,
@@ -62,7 +62,7 @@ pub fn all_may_have_changed() {
 /// its old id.
 #[btf_tracepoint(function = "task_rename")]
 pub fn on_rename(ctx: BtfTracePointContext) -> i32 {
-    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let task = Task::new(argument(&ctx, 0));
     let has_own_id =
         storage(task).is_none_or(|storage| storage.serial == serial(task.tid(), task.start_ns()));
     if task.tid() != Task::current().tid() || !has_own_id {
@@ -131,10 +131,9 @@ fn take_one(Taking { seq, place, left }: &mut Taking) -> bool {
         emit_same(*seq, HAS_EXITED, change, 0);
         return false;
     }
-    let task = task_from_pid(change as u32);
-    if !task.is_null() {
+    if let Some(task) = Base::new(task_from_pid(change as u32)) {
         report_if_listed(*seq, Task::new(task), *place);
-        task_release(task);
+        task_release(task.pointer());
     }
     false
 }

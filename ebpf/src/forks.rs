@@ -1,12 +1,10 @@
 //! Creates the storage of each new task.
 
-use core::ffi::c_void;
-
 use aya_ebpf::{macros::btf_tracepoint, programs::BtfTracePointContext};
 use cgscope_ledger::wire::{FOLLOWED, INHERIT, serial};
 
 use crate::{
-    kernel::{Task, follow_all, is_shared},
+    kernel::{Task, argument, follow_all, is_shared},
     maps::{create_storage, flags},
     slots::{self, storage},
 };
@@ -15,7 +13,7 @@ use crate::{
 /// here.
 #[btf_tracepoint(function = "task_newtask")]
 pub fn on_new_task(ctx: BtfTracePointContext) -> i32 {
-    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let task = Task::new(argument(&ctx, 0));
     // The program that frees the slots may have missed an earlier task. (A reader may already have found the new task.)
     if storage(task).is_some_and(|storage| storage.serial != serial(task.tid(), task.start_ns())) {
         slots::free(task);

@@ -71,7 +71,8 @@ pub fn begin(ring: &mut Ring, next: Task, who: u64, clock_ns: u64) {
         return;
     }
     if blame_tasks()
-        && let Some(names) = task_names(next.run_queue().cpu())
+        && let Some(queue) = next.run_queue()
+        && let Some(names) = task_names(queue.cpu())
     {
         // The name is written before the slice, for readers on other CPUs.
         *names.slice(ring.head + 1) = TaskName { comm: next.comm_words(), tid: tid.into() };

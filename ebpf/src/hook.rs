@@ -13,14 +13,13 @@ use cgscope_ledger::{
     waits,
     wire::{TaskStorage, UNCHANGED},
 };
-use core::ffi::c_void;
 
 use crate::{
     accounts, chains, changes, demand,
     exits::report_exit,
     history,
     host::{Exported, Kernel, exported},
-    kernel::{RunQueue, Task, follow_all, has_nodes, hook_allocates, keeps_accounts},
+    kernel::{RunQueue, Task, argument, follow_all, has_nodes, hook_allocates, keeps_accounts},
     maps::{cpu_counters, create_missing, first_read_ns, lost, node_place, placement, ring, sleeper, wake},
     moves,
     slots::storage,
@@ -28,9 +27,10 @@ use crate::{
 
 #[btf_tracepoint(function = "sched_switch")]
 pub fn on_switch(ctx: BtfTracePointContext) -> i32 {
-    let prev = Task::new(ctx.arg::<*const c_void>(1));
-    let next = Task::new(ctx.arg::<*const c_void>(2));
-    let queue = next.run_queue();
+    let prev = Task::new(argument(&ctx, 1));
+    let next = Task::new(argument(&ctx, 2));
+    // Every task has a run queue.
+    let Some(queue) = next.run_queue() else { return 0 };
     let (clock_ns, cpu) = (queue.clock_ns(), queue.cpu());
     // The ring always exists, because every possible CPU has one.
     let Some(ring) = ring(cpu) else { return 0 };
@@ -190,7 +190,7 @@ fn arrived_late(prev: Task, ring: &mut Ring, queue: RunQueue) {
 /// the task's queue, Linux 4.19 to 7.2.)
 #[btf_tracepoint(function = "sched_migrate_task")]
 pub fn on_move(ctx: BtfTracePointContext) -> i32 {
-    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let task = Task::new(argument(&ctx, 0));
     // Otherwise the task is just being woken on another CPU, so its wait has not begun.
     if !task.moves() {
         return 0;

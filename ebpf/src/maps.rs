@@ -32,7 +32,7 @@ use cgscope_ledger::{
 
 use crate::{
     accounts, chains, changes,
-    kernel::{Task, has_nodes, hook_allocates, is_shared, keeps_accounts, keeps_chains},
+    kernel::{Task, argument, has_nodes, hook_allocates, is_shared, keeps_accounts, keeps_chains},
     slots::{self, storage},
     task_storage::TaskStorageMap,
     throttle::ThrottleClocks,
@@ -538,7 +538,7 @@ fn take_memory(bytes: u64) {
 /// it exited; Linux 5.8 to 7.2.)
 #[btf_tracepoint(function = "sched_process_free")]
 pub fn on_task_freed(ctx: BtfTracePointContext) -> i32 {
-    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let task = Task::new(argument(&ctx, 0));
     let mut bytes = 0u64;
     if storage(task).is_some() {
         bytes += task_bytes();

@@ -9,8 +9,6 @@
 //! At a move, the unreported figures are added to the former cgroup's entry, as at an exit. After that, user space receives the
 //! task with a new serial. The task's counts at the move are its base.
 
-use core::ffi::c_void;
-
 use aya_ebpf::{
     macros::{btf_tracepoint, fentry, fexit},
     programs::{BtfTracePointContext, FEntryContext, FExitContext},
@@ -30,7 +28,7 @@ use crate::{
     exits::hand_over_rest,
     history,
     host::{Kernel, exported},
-    kernel::{Cgroup, Task, keeps_accounts},
+    kernel::{Cgroup, Task, argument, keeps_accounts},
     maps::{exited, histogram, lost, make_moved, make_place, no_waits, ring, sleeper},
     slots::storage,
 };
@@ -40,8 +38,8 @@ use crate::{
 /// here.
 #[btf_tracepoint(function = "cgroup_attach_task")]
 pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
-    let cgroup = Cgroup::new(ctx.arg::<*const c_void>(0));
-    let task = Task::new(ctx.arg::<*const c_void>(2));
+    let cgroup = Cgroup::new(argument(&ctx, 0));
+    let task = Task::new(argument(&ctx, 2));
     if !cgroup.is_in_our_hierarchy() {
         return 0;
     }
@@ -57,7 +55,7 @@ pub fn on_cgroup_attach(ctx: BtfTracePointContext) -> i32 {
             moved(task, storage, id);
         } else if storage.cgroup_id != id {
             // The scheduler group has changed, and no program saw the change.
-            storage.start.left_ns = task.run_queue().clock_ns();
+            storage.start.left_ns = task.clock_ns();
         }
     } else if let Some(sleeper) = sleeper(task) {
         make_place(id);
@@ -84,7 +82,7 @@ fn moved_asleep(sleeper: &mut Sleeper, to: u64) {
 /// inline this kernel function, because the kernel takes its address.
 #[fentry(function = "task_change_group_fair")]
 pub fn on_leave_group(ctx: FEntryContext) -> i32 {
-    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let task = Task::new(argument(&ctx, 0));
     if task.is_exiting() {
         return 0;
     }
@@ -107,12 +105,12 @@ pub fn on_leave_group(ctx: FEntryContext) -> i32 {
 /// Handles a task that has just received the queue of its new group. The run queue is still locked.
 #[fexit(function = "task_change_group_fair")]
 pub fn on_enter_group(ctx: FExitContext) -> i32 {
-    let task = Task::new(ctx.arg::<*const c_void>(0));
+    let task = Task::new(argument(&ctx, 0));
     if let Some(storage) = storage(task) {
         waits::enter_group::<Kernel>(task, &mut storage.start);
     }
-    let queue = task.run_queue();
     if task.on_cpu()
+        && let Some(queue) = task.run_queue()
         && let Some(ring) = ring(queue.cpu())
         // If the tids differ, the hook does not know yet that the task runs.
         && ring.tid == task.tid()

@@ -29,7 +29,7 @@ use cgscope_ledger::{
     wire::{SELECT_PROCESS, SELECT_THREAD, SELECTED_MAX},
 };
 
-use crate::kernel::{Task, TaskContext};
+use crate::kernel::{RunQueue, Task, TaskContext};
 
 #[unsafe(no_mangle)]
 static THREADS: ThreadsConfig =
@@ -122,7 +122,7 @@ fn is_selected(task: Task) -> bool {
 fn state(task: Task, me: Task) -> u32 {
     let state = task.state();
     let queued_ns = task.last_queued_ns();
-    if state != 0 || queued_ns <= me.last_arrival_ns() || task.run_queue().cpu() != me.run_queue().cpu() {
+    if state != 0 || queued_ns <= me.last_arrival_ns() || cpu_of(task) != cpu_of(me) {
         state
     } else if task.contributes_to_load() {
         UNINTERRUPTIBLE
@@ -161,7 +161,12 @@ fn is_displaced(task: Task, me: Task, arrived_ns: u64) -> bool {
     let queued_ns = task.last_queued_ns();
     let has_left =
         task.counted_until_ns() == arrived_ns || queued_ns != 0 && queued_ns == me.last_arrival_ns();
-    has_left && task.run_queue().cpu() == me.run_queue().cpu()
+    has_left && cpu_of(task) == cpu_of(me)
+}
+
+#[inline(always)]
+fn cpu_of(task: Task) -> u32 {
+    task.run_queue().map_or(0, RunQueue::cpu)
 }
 
 #[inline(always)]
@@ -172,7 +177,7 @@ fn emit(task: Task, flags: u32, state: u32, record: &mut ThreadRecord) {
     record.cgroup_id = if wanted!(cgroup) != 0 { task.cgroup_id() } else { 0 };
     record.state = state;
     record.exit_state = task.exit_state();
-    record.cpu = task.run_queue().cpu();
+    record.cpu = cpu_of(task);
     record.uid = if wanted!(uid) != 0 { task.uid() } else { 0 };
     record.syscall = -1;
     record.flags = flags;

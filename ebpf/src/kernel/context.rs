@@ -6,7 +6,7 @@ use aya_ebpf::helpers::generated::bpf_probe_read_kernel;
 
 use cgscope_ledger::host::Task as _;
 
-use super::Task;
+use super::{RunQueue, Task};
 
 /// Bit of the preempt count that is set while a CPU serves a soft interrupt. (The bits above it also count sections with disabled
 /// soft interrupts. All versions.)
@@ -30,7 +30,7 @@ pub fn context() -> Context {
     // The variables of a CPU are at fixed distances from each other, in all kernels. The run queue is one of them.
     let base = match small_setting!(preempt_count_in) {
         0 => return Context::Unknown,
-        1 => Task::current().run_queue().address(),
+        1 => Task::current().run_queue().map_or(0, RunQueue::address),
         _ => Task::current().handle(),
     };
     let mut count = 0u32;

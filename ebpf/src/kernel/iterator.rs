@@ -2,7 +2,7 @@
 
 use core::{ffi::c_void, ptr::read_volatile};
 
-use super::{SeqFile, Task};
+use super::{Base, SeqFile, Task};
 
 /// `struct bpf_iter__task` (Linux 5.8). Each member is a pointer of 8 bytes.
 #[repr(C)]
@@ -14,7 +14,7 @@ pub struct TaskContext {
 /// `struct bpf_iter_meta`.
 #[repr(C)]
 struct Meta {
-    seq: *mut c_void,
+    seq: *const c_void,
     _session_id: u64,
     number: u64,
 }
@@ -38,7 +38,7 @@ impl EntryContext {
         // SAFETY: the caller guarantees that `this` is such a context.
         unsafe {
             let meta = read_volatile(&raw const (*this).meta);
-            let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
+            let seq = SeqFile::new(Base::known(read_volatile(&raw const (*meta).seq)));
             let key = read_volatile(&raw const (*this).key).cast::<K>();
             let value = read_volatile(&raw const (*this).value);
             let is_end = key.is_null() || value.is_null();
@@ -59,9 +59,9 @@ impl TaskContext {
         unsafe {
             let task = read_volatile(&raw const (*this).task);
             let meta = read_volatile(&raw const (*this).meta);
-            let seq = SeqFile::new(read_volatile(&raw const (*meta).seq));
+            let seq = SeqFile::new(Base::known(read_volatile(&raw const (*meta).seq)));
             let number = read_volatile(&raw const (*meta).number);
-            (seq, if task.is_null() { None } else { Some(Task::new(task)) }, number)
+            (seq, Base::new(task).map(Task::new), number)
         }
     }
 }

@@ -1,10 +1,13 @@
 //! All reads of kernel memory. They are plain loads through BTF pointers, at offsets that are constants for the verifier.
 //!
-//! A load through a null pointer or a stale pointer returns 0 (`PROBE_MEM`), so chains of pointers need no checks.
+//! A load through a stale pointer returns 0 (`PROBE_MEM`). A load through a pointer that may be null does not compile: see [`Base`].
 
 use core::{ffi::c_void, mem::zeroed, ptr};
 
-use aya_ebpf::helpers::generated::{bpf_probe_read_kernel, bpf_seq_write};
+use aya_ebpf::{
+    EbpfContext,
+    helpers::generated::{bpf_probe_read_kernel, bpf_seq_write},
+};
 use cgscope_ledger::{ABSENT, Offsets, wire::Config};
 
 /// The offsets, which user space sets before it loads the programs. All reads are volatile, because otherwise the compiler would
@@ -16,8 +19,8 @@ static OFFSETS: Offsets = Offsets::UNKNOWN;
 // SAFETY: all members are integers.
 static CONFIG: Config = Config { cgroup_hierarchy: u64::MAX, ..unsafe { zeroed() } };
 
-/// Loads a field of the structure at `$base`: Usage: `field!(base, name)` or `field!(base, name: type)`. The result is 0 if the
-/// kernel lacks the field.
+/// Loads a field of the structure at a [`Base`]: Usage: `field!(base, name)` or `field!(base, name: type)`. The result is 0 if the
+/// kernel lacks the field. The type of a pointer is `Option<Base>`.
 macro_rules! field {
     ($base:expr, $field:ident) => {
         field!($base, $field: _)
@@ -58,6 +61,7 @@ mod task;
 
 pub use context::{Context, context};
 pub use iterator::{EntryContext, TaskContext};
+pub use load::Base;
 pub use queue::{
     CfsRunQueue, Cgroup, RunQueue, Throttled, cgroup_above, cgroup_id_at, cgroup_of_queue, is_alone,
     kernels_throttled_ns_at_0, kernels_throttled_ns_rarely, levels_out_of_quota_at,
@@ -139,10 +143,18 @@ pub fn address_of(_: Task) -> u64 {
     unreachable!("only lints compile this for another machine")
 }
 
+/// Returns an argument of a program: a pointer that the kernel never passes as null. The contexts of all programs with such arguments
+/// are arrays of words.
 #[inline(always)]
-fn load_at<T: Copy>(base: *const c_void, offset: u32) -> T {
+pub fn argument(context: &impl EbpfContext, index: usize) -> Base {
+    // SAFETY: the program has this argument, otherwise the verifier refuses it.
+    unsafe { Base::known(*context.as_ptr().cast::<*const c_void>().add(index)) }
+}
+
+#[inline(always)]
+fn load_at<T: Copy>(base: Base, offset: u32) -> T {
     // SAFETY: the verifier accepts this load only at an offset where BTF has this type, and the kernel returns 0 after a fault.
-    unsafe { base.cast::<u8>().add(offset as usize).cast::<T>().read_volatile() }
+    unsafe { base.pointer().cast::<u8>().add(offset as usize).cast::<T>().read_volatile() }
 }
 
 /// Reads the word at `address + offset` with a helper. Returns 0 if the kernel lacks the field or cannot read the word. Use this
@@ -188,12 +200,12 @@ pub fn mode_of_file(file: u64) -> u32 {
 
 /// A `struct seq_file *`, to which an iterator writes.
 #[derive(Clone, Copy)]
-pub struct SeqFile(*mut c_void);
+pub struct SeqFile(Base);
 
 impl SeqFile {
     inlined! {
-        pub fn new(pointer: *mut c_void) -> Self { Self(pointer) }
-        pub fn pointer(self) -> *mut c_void { self.0 }
+        pub fn new(file: Base) -> Self { Self(file) }
+        pub fn pointer(self) -> *mut c_void { self.0.pointer() }
         /// Returns how many more bytes fit into the buffer before the kernel passes it to user space.
         pub fn space_left(self) -> u64 {
             field!(self.0, seq_size: u64).wrapping_sub(field!(self.0, seq_count: u64))
@@ -204,6 +216,6 @@ impl SeqFile {
     #[inline(always)]
     pub fn write<T>(self, value: &mut T) {
         // SAFETY: `value` can be read in its full size. The helper writes all of the value or nothing.
-        unsafe { bpf_seq_write(self.0.cast(), ptr::from_mut(value).cast(), size_of::<T>() as u32) };
+        unsafe { bpf_seq_write(self.pointer().cast(), ptr::from_mut(value).cast(), size_of::<T>() as u32) };
     }
 }

@@ -1,19 +1,16 @@
 //! Reads the run queue of a CPU, and the queue of a group on a CPU.
 
-use core::ffi::c_void;
-
 use cgscope_ledger::ABSENT;
 
-use super::{cgroup_hierarchy, peek, root_cgroup_id};
+use super::{Base, cgroup_hierarchy, peek, root_cgroup_id};
 
 /// A `struct cfs_rq *`: a group's queue on one CPU.
 #[derive(Clone, Copy)]
-pub struct CfsRunQueue(pub(super) *const c_void);
+pub struct CfsRunQueue(pub(super) Base);
 
 impl CfsRunQueue {
     inlined! {
-        pub fn address(self) -> u64 { self.0 as u64 }
-        pub fn run_queue(self) -> RunQueue { RunQueue(field!(self.0, cfs_rq_rq: *const c_void)) }
+        pub fn run_queue(self) -> Option<RunQueue> { field!(self.0, cfs_rq_rq: Option<Base>).map(RunQueue) }
         /// Returns how many levels are out of quota: the queue's own level and its ancestors.
         pub fn levels_out_of_quota(self) -> u32 { field!(self.0, cfs_rq_throttle_count) }
     }
@@ -109,26 +106,28 @@ pub fn cgroup_id_at(cgroup: u64) -> u64 {
 
 /// A `struct cgroup *`.
 #[derive(Clone, Copy)]
-pub struct Cgroup(*const c_void);
+pub struct Cgroup(Base);
 
 impl Cgroup {
     inlined! {
-        pub fn new(pointer: *const c_void) -> Self { Self(pointer) }
-        pub fn id(self) -> u64 { field!(field!(self.0, cgroup_kn: *const c_void), kernfs_id) }
+        pub fn new(cgroup: Base) -> Self { Self(cgroup) }
+        /// Returns 0 if the cgroup has no directory.
+        pub fn id(self) -> u64 { field!(self.0, cgroup_kn: Option<Base>).map_or(0, |kn| field!(kn, kernfs_id)) }
     }
 
     /// Returns false if the kernel lacks the fields, because cgroups of two hierarchies may have the same id.
     #[inline(always)]
     pub fn is_in_our_hierarchy(self) -> bool {
         let known = offset!(cgroup_root) != ABSENT && offset!(cgroup_root_hierarchy) != ABSENT;
-        let hierarchy: u32 = field!(field!(self.0, cgroup_root: *const c_void), cgroup_root_hierarchy);
-        known && u64::from(hierarchy) == cgroup_hierarchy()
+        let root = field!(self.0, cgroup_root: Option<Base>);
+        let hierarchy = root.map(|root| field!(root, cgroup_root_hierarchy: u32));
+        known && hierarchy.map(u64::from) == Some(cgroup_hierarchy())
     }
 }
 
 /// A `struct rq *`.
 #[derive(Clone, Copy)]
-pub struct RunQueue(pub(super) *const c_void);
+pub struct RunQueue(Base);
 
 impl RunQueue {
     inlined! {
@@ -136,7 +135,7 @@ impl RunQueue {
         /// queue.
         pub fn clock_ns(self) -> u64 { field!(self.0, rq_clock) }
         pub fn cpu(self) -> u32 { field!(self.0, rq_cpu) }
-        pub fn address(self) -> u64 { self.0 as u64 }
+        pub fn address(self) -> u64 { self.0.pointer() as u64 }
         /// Returns the number of tasks that run or wait on the run queue at address `queue`; 0 for address 0.
         pub fn running_at(queue: u64) -> u64 {
             if queue == 0 { 0 } else { peek(queue, offset!(rq_running)) & u64::from(u32::MAX) }

@@ -11,7 +11,7 @@ use cgscope_ledger::{
 };
 
 use super::{
-    CfsRunQueue, RunQueue, cgroup_id_at, cgroup_of, is_v2, kernels_throttled_ns_rarely,
+    Base, CfsRunQueue, Cgroup, RunQueue, cgroup_id_at, cgroup_of, is_v2, kernels_throttled_ns_rarely,
     levels_out_of_quota_at, load_at, peek, peek_apart, queue, root_cgroup_id, throttles_tasks,
 };
 
@@ -38,7 +38,7 @@ macro_rules! of_task {
         of_task!($task, $field: _)
     };
     ($task:expr, $field:ident: $type:ty) => {
-        if IS_TRUSTED { field!($task.0, $field: $type) } else { peek_apart($task.handle(), offset!($field)) as $type }
+        if IS_TRUSTED { field!($task.base(), $field: $type) } else { peek_apart($task.handle(), offset!($field)) as $type }
     };
 }
 
@@ -54,7 +54,11 @@ impl<const IS_TRUSTED: bool> cgscope_ledger::host::Task for Task<IS_TRUSTED> {
         fn clock_ns(self) -> u64 { peek(self.run_queue_rarely(), offset!(rq_clock)) }
         fn group(self) -> u64 { of_task!(self, task_sched_group) }
         fn group_ran_ns(self) -> u64 {
-            if IS_TRUSTED { field!(field!(self.0, task_parent: *const c_void), entity_run_ns) } else { self.group_ran_ns_rarely() }
+            if IS_TRUSTED {
+                field!(self.base(), task_parent: Option<Base>).map_or(0, |parent| field!(parent, entity_run_ns))
+            } else {
+                self.group_ran_ns_rarely()
+            }
         }
         fn is_real_time(self) -> bool { self.prio() < FIRST_FAIR_PRIO }
         fn is_deadline(self) -> bool { self.prio() < 0 }
@@ -171,7 +175,7 @@ impl<const IS_TRUSTED: bool> Task<IS_TRUSTED> {
             at != ABSENT && self.byte(at & ((1 << BIT_SHIFT) - 1)) & (1 << (at >> BIT_SHIFT)) != 0
         }
         fn byte(self, at: u32) -> u8 {
-            if IS_TRUSTED { load_at(self.0, at) } else { peek_apart(self.handle(), at) as u8 }
+            if IS_TRUSTED { load_at(self.base(), at) } else { peek_apart(self.handle(), at) as u8 }
         }
         /// Returns how long the task has run, ns. The value is up to date when the task has just switched in.
         pub fn ran_ns(self) -> u64 { of_task!(self, task_run_ns) }
@@ -179,13 +183,18 @@ impl<const IS_TRUSTED: bool> Task<IS_TRUSTED> {
         pub fn preferred_node(self) -> i32 {
             if has_field!(task_preferred_node) { of_task!(self, task_preferred_node) } else { -1 }
         }
+        /// The address of a trusted task, which is never null.
+        fn base(self) -> Base {
+            // SAFETY: only trusted tasks are read through this address, and they come from [`Task::new`].
+            unsafe { Base::known(self.0) }
+        }
         /// Returns this task, which is a trusted one.
         pub fn trusted(self) -> Task { Task(self.0) }
         /// Returns how long the task's queue had been in a hierarchy out of quota at the time `clock_ns`, ns, by the kernel's own
         /// clock.
         pub fn kernels_throttled_ns(self, clock_ns: u64) -> u64 {
             if IS_TRUSTED {
-                CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void)).kernels_throttled_ns(clock_ns)
+                self.trusted().cfs_rq().map_or(0, |queue| queue.kernels_throttled_ns(clock_ns))
             } else {
                 kernels_throttled_ns_rarely(self.queue_rarely(), clock_ns)
             }
@@ -198,7 +207,7 @@ impl<const IS_TRUSTED: bool> Task<IS_TRUSTED> {
     pub fn comm_words(self) -> [u64; 2] {
         let at = offset!(task_comm);
         if IS_TRUSTED {
-            [load_at(self.0, at), load_at(self.0, at + 8)]
+            [load_at(self.base(), at), load_at(self.base(), at + 8)]
         } else {
             [peek_apart(self.handle(), at), peek_apart(self.handle(), at + 8)]
         }
@@ -281,25 +290,27 @@ impl<const IS_TRUSTED: bool> Task<IS_TRUSTED> {
 
 impl Task {
     inlined! {
-        pub fn new(pointer: *const c_void) -> Self { Self(pointer) }
+        pub fn new(task: Base) -> Self { Self(task.pointer()) }
         pub fn pointer(self) -> *mut c_void { self.0.cast_mut() }
-        pub fn uid(self) -> u32 { field!(field!(self.0, task_cred: *const c_void), cred_uid) }
+        pub fn uid(self) -> u32 { field!(self.base(), task_cred: Option<Base>).map_or(0, |cred| field!(cred, cred_uid)) }
         /// Returns the queue that the task's group has on the task's CPU. The kernel sets it for tasks of every scheduling class.
-        pub fn cfs_rq(self) -> CfsRunQueue { CfsRunQueue(field!(self.0, task_cfs_rq: *const c_void)) }
+        pub fn cfs_rq(self) -> Option<CfsRunQueue> { field!(self.base(), task_cfs_rq: Option<Base>).map(CfsRunQueue) }
         /// Returns the run queue of the CPU on which the task runs, waits, or last ran.
-        pub fn run_queue(self) -> RunQueue { self.cfs_rq().run_queue() }
+        pub fn run_queue(self) -> Option<RunQueue> { self.cfs_rq().and_then(CfsRunQueue::run_queue) }
     }
 
     #[inline(always)]
     pub fn current() -> Self {
         // SAFETY: the helper has no preconditions, and the kernel never returns null.
-        Self::new(unsafe { bpf_get_current_task_btf() }.cast())
+        Self::new(unsafe { Base::known(bpf_get_current_task_btf().cast()) })
     }
 
     /// Returns the sums for the exited threads of the task's process.
     #[inline(always)]
     pub fn exited_threads(self) -> ExitedThreads {
-        let signal = field!(self.0, task_signal: *const c_void);
+        let Some(signal) = field!(self.base(), task_signal: Option<Base>) else {
+            return ExitedThreads::default();
+        };
         ExitedThreads {
             user_ns: field!(signal, signal_utime),
             system_ns: field!(signal, signal_stime),
@@ -314,11 +325,13 @@ impl Task {
     #[inline(always)]
     pub fn cgroup_id(self) -> u64 {
         let cgroup = if is_v2() {
-            field!(field!(self.0, task_cgroups: *const c_void), css_set_cgroup: *const c_void)
+            field!(self.base(), task_cgroups: Option<Base>)
+                .and_then(|set| field!(set, css_set_cgroup: Option<Base>))
         } else {
-            field!(field!(self.0, task_sched_group: *const c_void), task_group_cgroup: *const c_void)
+            let group = field!(self.base(), task_sched_group: Option<Base>);
+            group.and_then(|group| field!(group, task_group_cgroup: Option<Base>))
         };
-        match field!(field!(cgroup, cgroup_kn: *const c_void), kernfs_id) {
+        match cgroup.map_or(0, |cgroup| Cgroup::new(cgroup).id()) {
             0 => root_cgroup_id(),
             id => id,
         }
@@ -333,13 +346,14 @@ impl Task {
     #[inline(always)]
     pub fn registers(self) -> Registers {
         // SAFETY: the verifier trusts this task.
-        Registers(unsafe { bpf_task_pt_regs(self.pointer().cast()) } as *const c_void)
+        Registers(unsafe { Base::known(bpf_task_pt_regs(self.pointer().cast()) as *const c_void) })
     }
 
     /// Returns the address of a file that the task has open; 0 if it could not be read.
     #[inline(always)]
     pub fn file_at(self, descriptor: u64) -> u64 {
-        let table: *const c_void = field!(field!(self.0, task_files: *const c_void), files_fdt);
+        let files = field!(self.base(), task_files: Option<Base>);
+        let Some(table) = files.and_then(|files| field!(files, files_fdt: Option<Base>)) else { return 0 };
         let files: u64 = field!(table, fdt_fd);
         if descriptor >= u64::from(field!(table, fdt_max: u32)) { 0 } else { peek(files + 8 * descriptor, 0) }
     }
@@ -363,7 +377,9 @@ impl Task {
         if throttles_tasks() {
             return self.is_throttled();
         }
-        self.is_on_queue() && !self.is_real_time() && self.cfs_rq().levels_out_of_quota() != 0
+        self.is_on_queue()
+            && !self.is_real_time()
+            && self.cfs_rq().is_some_and(|queue| queue.levels_out_of_quota() != 0)
     }
 }
 
@@ -376,7 +392,7 @@ impl Task<false> {
 
 /// The registers of a task in user space.
 #[derive(Clone, Copy)]
-pub struct Registers(*const c_void);
+pub struct Registers(Base);
 
 impl Registers {
     inlined! {
