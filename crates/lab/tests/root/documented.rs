@@ -55,6 +55,8 @@ impl Place {
             let after = adapted.last().map(String::as_str).unwrap_or_default();
             adapted.push(match (after, word.as_str()) {
                 ("--pid" | "-p", _) => pid.clone(),
+                // There is no pod here. Its name is replaced like the name of a unit.
+                (_, "--pod") => "--unit".to_owned(),
                 ("--unit", _) => unit.to_owned(),
                 ("--connect", _) => self.daemon.socket(),
                 // The short recording of this test does not contain the times that the documents use.
