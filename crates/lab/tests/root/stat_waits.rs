@@ -51,16 +51,14 @@ struct Events<'w> {
 
 impl Events<'_> {
     fn p99(&self) -> Option<(f64, f64)> {
-        let until = |end_ns| self.p99_until(end_ns);
-        let of_all = [self.within.end, self.within.end + READING_NS].map(until);
+        let Range { start, end } = self.within;
+        let ranges = [start - READING_NS, start].map(|start| [start..end, start..end + READING_NS]);
+        let of_all = ranges.into_iter().flatten().filter_map(|range| self.p99_of(&range));
         of_all
-            .into_iter()
-            .flatten()
             .reduce(|(least, most), (other_least, other_most)| (least.min(other_least), most.max(other_most)))
     }
 
-    fn p99_until(&self, end_ns: u64) -> Option<(f64, f64)> {
-        let within = self.within.start..end_ns;
+    fn p99_of(&self, within: &Range<u64>) -> Option<(f64, f64)> {
         let all = self.threads.iter().flat_map(|waits| waits.iter());
         let mut waits: Vec<u64> =
             all.filter(|wait| within.contains(&wait.end_ns)).map(|wait| wait.ns).collect();
