@@ -2,19 +2,30 @@
 use std::process::{Command, Stdio};
 use std::{os::unix::process::CommandExt, path::PathBuf};
 
+use crate::lab::Arch;
 use crate::setup;
 use crate::steps::{self, AsRoot, Failure};
 
 /// The path at which scripts expect the binary.
 const PLACE: &str = "target/release/cgscope";
 
+/// Builds cgscope for this machine, also as [`PLACE`].
 pub(crate) fn build() -> Result<PathBuf, Failure> {
+    build_for(None)
+}
+
+/// Builds cgscope for an architecture; `None`: for this machine.
+pub(crate) fn build_for(arch: Option<Arch>) -> Result<PathBuf, Failure> {
     setup::ensure(&[])?;
     // A static binary also runs in a bare VM, in a container, and on a host with another libc. Only the last call of rustc gets
     // this flag. If the whole workspace had this flag, the dynamic libraries of derive macros could not be built.
     let mut cargo = steps::cargo(&["rustc", "--release", "--package", "cgscope", "--bin", "cgscope"]);
+    for_target(&mut cargo, arch)?;
     cargo.args(["--message-format=json-render-diagnostics", "--", "-C", "target-feature=+crt-static"]);
     let built = named(&executables(&mut cargo)?, "cgscope")?;
+    if arch.and_then(Arch::target).is_some() {
+        return Ok(built);
+    }
     let place = steps::workspace().join(PLACE);
     // Cargo's target directory may be elsewhere, so the binary is copied. `--compare` skips the copy if
     // nothing has changed, so that the binary does not become newer than its packages.
@@ -22,6 +33,17 @@ pub(crate) fn build() -> Result<PathBuf, Failure> {
         steps::output(Command::new("install").args(["-D", "--compare"]).args([&built, &place]))?;
     }
     Ok(place)
+}
+
+/// Makes cargo build for an architecture, and installs the linker for it.
+pub(crate) fn for_target(cargo: &mut Command, arch: Option<Arch>) -> Result<(), Failure> {
+    if let Some(arch) = arch
+        && let Some(target) = arch.target()
+    {
+        let variable = format!("CARGO_TARGET_{}_LINKER", target.replace('-', "_").to_uppercase());
+        cargo.args(["--target", target]).env(variable, arch.cross_linker()?);
+    }
+    Ok(())
 }
 
 /// Runs a cargo build that prints its messages as JSON. Returns the paths of all executables that it produced.

@@ -71,7 +71,7 @@ fn without_root(arguments: &[String], is_root_next: bool) -> Result<(), Failure>
     step("test: unit tests, compiled", &mut cargo(&["test", "--workspace", "--no-run"]))?;
     // These are built in parallel, because the tests and the linker use one CPU each. If a build fails, `with_root` repeats it
     // and reports the failure.
-    let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false)));
+    let ahead = is_root_next.then(|| thread::spawn(|| lab::build(false, None)));
     let passed = step("test: unit tests", cargo(&["test", "--workspace", "--"]).args(arguments));
     // Criterion does not know the arguments of tests.
     let mut benches = cargo(&["test", "-p", "cgscope-benches", "--benches"]);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::{cell::Cell, fs};
 
+use crate::lab::arch::Arch;
 use crate::setup;
 use crate::steps::{self, Failure, output};
 
@@ -15,12 +16,14 @@ const SETTINGS: &str = include_str!("apt.conf");
 /// An apt configuration that is independent of the machine's own. It fetches the package lists only when they are needed.
 pub(crate) struct Apt {
     place: PathBuf,
+    arch: Arch,
     has_lists: Cell<bool>,
 }
 
 impl Apt {
-    pub(crate) fn new() -> Result<Self, Failure> {
-        Ok(Self { place: setup::cache("lab")?.join("apt"), has_lists: Cell::new(false) })
+    pub(crate) fn new(arch: Arch) -> Result<Self, Failure> {
+        let place = setup::cache("lab")?.join(format!("apt-{}", arch.of_debian()));
+        Ok(Self { place, arch, has_lists: Cell::new(false) })
     }
 
     /// Returns the Debian mirror that the machine uses.
@@ -49,7 +52,8 @@ impl Apt {
         }
         let sources: String = SUITES.iter().map(|suite| format!("deb {mirror} {suite} main\n")).collect();
         steps::write(&self.place.join("sources.list"), sources)?;
-        let settings = SETTINGS.replace("@PLACE@", &self.place.display().to_string());
+        let place = self.place.display().to_string();
+        let settings = SETTINGS.replace("@PLACE@", &place).replace("@ARCHITECTURE@", self.arch.of_debian());
         steps::write(&self.place.join("apt.conf"), settings)?;
         eprintln!("lab: downloading the package lists of the archive");
         // If the mirror lacks one of the releases, `apt-get update` fails, but fetches the lists of the others.

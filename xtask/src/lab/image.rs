@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, fs};
 
 use crate::dist::Tree;
 use crate::lab::kernels::{self, Kernel};
-use crate::lab::{archive::Apt, vm};
+use crate::lab::{arch::Arch, archive::Apt, vm};
 use crate::setup::{self, installed};
 use crate::steps::{self, Failure};
 
@@ -31,6 +31,8 @@ const INIT_SYSTEMD: &str = include_str!("systemd/init.sh");
 const SERVICE: &str = include_str!("systemd/lab.service");
 
 pub(crate) struct Binaries {
+    /// `None`: that of this machine.
+    pub(crate) arch: Option<Arch>,
     pub(crate) cgscope: PathBuf,
     pub(crate) tests: PathBuf,
     pub(crate) workload: PathBuf,
@@ -54,7 +56,8 @@ pub(crate) fn initrd(binaries: &Binaries, kernel: &Kernel, job: &[u8]) -> Result
     let place = vm::place(kernel);
     let _ = fs::remove_dir_all(place.join("root"));
     let tree = Tree::new(place.join("root"))?;
-    tree.put("lab/run", RUN.as_bytes(), 0o755)?;
+    let script = |text: &str| text.replace("ttyS", kernel.id.arch.serial_ports());
+    tree.put("lab/run", script(RUN).as_bytes(), 0o755)?;
     tree.put("lab/job", job, 0o644)?;
     match &kernel.root {
         None => put_small_root(&tree, binaries)?,
@@ -92,6 +95,7 @@ fn put_service(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
 }
 
 fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
+    let root = other_root(binaries.arch)?;
     for dir in ["usr/bin", "usr/lib", "usr/lib64", "dev", "proc", "sys", "run", "root", "var", "mnt"] {
         tree.directory(Path::new(dir))?;
     }
@@ -109,25 +113,74 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
     tree.put("etc/group", b"root:x:0:\nnogroup:x:65534:\n", 0o644)?;
     let found = |program: &str| {
         let why = "is not installed, so the tests that call it would fail; install it";
-        steps::find(program).ok_or_else(|| Failure::Host(format!("lab: {program} {why}")))
+        let found = match &root {
+            None => steps::find(program),
+            Some(root) => BINARIES.iter().map(|dir| root.join(dir).join(program)).find(|path| path.is_file()),
+        };
+        found.ok_or_else(|| Failure::Host(format!("lab: {program} {why}")))
     };
     let mut programs = PROGRAMS.split(' ').map(found).collect::<Result<Vec<_>, _>>()?;
-    // The BPF schedulers exist only if the lab has built the kernel.
-    let schedulers = fs::read_dir(kernels::schedulers()?).into_iter().flatten().flatten();
-    programs.extend(schedulers.map(|scheduler| scheduler.path()));
+    if root.is_none() {
+        // The BPF schedulers exist only if the lab has built the kernel.
+        let schedulers = fs::read_dir(kernels::schedulers()?).into_iter().flatten().flatten();
+        programs.extend(schedulers.map(|scheduler| scheduler.path()));
+    }
     for program in &programs {
         tree.copy(program, &format!("usr/bin/{}", program.file_name().unwrap_or_default().display()), 0o755)?;
     }
-    let mut ldd = Command::new("ldd");
-    ldd.args(&programs).args(binaries.places().map(|(from, _)| from));
-    // ldd fails for static programs, which need no libraries. Nevertheless it lists the libraries of the other programs.
-    let listed = ldd.output().map_err(|why| steps::did_not_start(&ldd, &why))?.stdout;
-    for library in libraries(&String::from_utf8_lossy(&listed)) {
-        tree.copy(Path::new(library), &inside(Path::new(library)), 0o755)?;
+    let all = programs.iter().map(PathBuf::as_path).chain(binaries.places().map(|(from, _)| from));
+    // Fails for static programs, which need no libraries. Nevertheless it lists the libraries of the other programs.
+    let mut listed = String::new();
+    for program in all {
+        let mut list = Command::new("ldd");
+        list.arg(program);
+        if root.is_some() {
+            // This is what ldd does. These two are static, so they would run.
+            if program.ends_with("busybox") || program == binaries.cgscope {
+                continue;
+            }
+            list = runner(binaries.arch, program)?;
+            list.env("LD_TRACE_LOADED_OBJECTS", "1");
+        }
+        let said = list.output().map_err(|why| steps::did_not_start(&list, &why))?;
+        listed += &String::from_utf8_lossy(&said.stdout);
+    }
+    for library in libraries(&listed) {
+        let from = root
+            .as_ref()
+            .map_or_else(|| PathBuf::from(library), |root| root.join(inside(Path::new(library))));
+        tree.copy(&from, &inside(Path::new(library)), 0o755)?;
     }
     // Some distributions keep these files elsewhere. If a file is missing, a test reports that there is no terminal.
     let mut files = FILES.into_iter().map(Path::new).filter(|file| file.is_file());
     files.try_for_each(|file| tree.copy(file, &inside(file), 0o644))
+}
+
+/// Where programs are in a root.
+const BINARIES: [&str; 4] = ["usr/bin", "bin", "usr/sbin", "sbin"];
+/// The Debian packages of [`PROGRAMS`].
+const PACKAGES: &str = "busybox-static,bash,bpftool,coreutils,dash,util-linux,mount,rt-tests,linux-perf,libbpf-tools,stress-ng,tmux";
+
+/// Returns the directory with [`PROGRAMS`] for another architecture; `None` for that of this machine.
+fn other_root(arch: Option<Arch>) -> Result<Option<PathBuf>, Failure> {
+    let Some(arch) = arch.filter(|arch| arch.target().is_some()) else { return Ok(None) };
+    let root = setup::cache("lab")?.join(format!("root-{}", arch.of_debian()));
+    installed(&root, &format!("programs for {} ({PACKAGES})", arch.name()), || {
+        let _ = fs::remove_dir_all(&root);
+        let mut made = Command::new("mmdebstrap");
+        made.args(["--quiet", "--variant=extract"]).arg(format!("--architectures={}", arch.of_debian()));
+        made.arg(format!("--include={PACKAGES}")).arg(release()?).arg(&root).arg(Apt::mirror()?);
+        steps::succeed(made.stdout(Stdio::null()), "lab: mmdebstrap cannot unpack programs")
+    })?;
+    Ok(Some(root))
+}
+
+/// Returns a command that runs a program, which may be of another architecture.
+pub(crate) fn runner(arch: Option<Arch>, program: &Path) -> Result<Command, Failure> {
+    let Some((root, arch)) = other_root(arch)?.zip(arch) else { return Ok(Command::new(program)) };
+    let mut command = Command::new(format!("qemu-{}-static", arch.name()));
+    command.arg("-L").arg(root).arg(program);
+    Ok(command)
 }
 
 /// Returns the path relative to the machine's root.

@@ -8,7 +8,7 @@ use std::{
     thread,
 };
 
-use crate::lab::{archive::Apt, image};
+use crate::lab::{arch::Arch, archive::Apt, image};
 use crate::lanes::{BUILT_KERNEL, LONG, SYSTEMD_HOST};
 use crate::setup;
 use crate::steps::{self, Failure};
@@ -21,8 +21,10 @@ pub(crate) struct Series(pub(crate) u32, pub(crate) u32);
 pub(crate) const BUILT: Series = Series(6, u32::MAX);
 /// A machine with the kernel [`NEWEST`] and a Debian root, in which systemd is the first process.
 pub(crate) const SYSTEMD: Series = Series(u32::MAX, 0);
+/// All kernels of [`OF_ARM`].
+const ARM: Series = Series(u32::MAX, 1);
 /// The machines that have a name instead of a version number.
-const NAMED: [(Series, &str); 2] = [(BUILT, "scx"), (SYSTEMD, "systemd")];
+const NAMED: [(Series, &str); 3] = [(BUILT, "scx"), (SYSTEMD, "systemd"), (ARM, "arm64")];
 
 impl Series {
     pub(crate) fn parse(text: &str) -> Result<Self, String> {
@@ -62,9 +64,47 @@ pub(crate) const DEFAULT: [Series; 5] = [Series(5, 10), OLDEST, Series(6, 12), S
 pub(crate) const OLDEST: Series = Series(6, 1);
 pub(crate) const NEWEST: Series = Series(7, 2);
 
+/// The kernels for arm64, and whether their pages have 16 KiB. On 6.1, a load through a null pointer stops the machine, and no program can
+/// be attached to a function.
+const OF_ARM: [(Series, bool); 5] =
+    [(OLDEST, false), (Series(6, 12), false), (Series(6, 12), true), (NEWEST, false), (Series(7, 3), false)];
+
+/// Which kernel a machine has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Id {
+    pub(crate) series: Series,
+    pub(crate) arch: Arch,
+    has_16k_pages: bool,
+}
+
+impl Id {
+    /// Returns the requested kernels; if there is no request, all of the architecture.
+    pub(crate) fn all(requested: &[Series], arch: Arch) -> BTreeSet<Self> {
+        let id = |series, arch, has_16k_pages| Self { series, arch, has_16k_pages };
+        let of_arm =
+            || OF_ARM.into_iter().map(|(series, has_16k_pages)| id(series, Arch::Arm, has_16k_pages));
+        match (requested, arch) {
+            ([], Arch::X86) => DEFAULT.into_iter().map(|series| id(series, arch, false)).collect(),
+            ([], Arch::Arm) => of_arm().collect(),
+            (some, _) => {
+                let (arm, others): (Vec<_>, Vec<_>) = some.iter().copied().partition(|series| *series == ARM);
+                let others = others.into_iter().map(|series| id(series, arch, false));
+                others.chain(arm.into_iter().flat_map(|_| of_arm())).collect()
+            }
+        }
+    }
+}
+
+impl std::fmt::Display for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let arch = if self.arch == Arch::X86 { "" } else { "-arm64" };
+        write!(f, "{}{arch}{}", self.series, if self.has_16k_pages { "-16k" } else { "" })
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) struct Kernel {
-    pub(crate) series: Series,
+    pub(crate) id: Id,
     pub(crate) image: PathBuf,
     /// The archive of a Debian root, if the machine has one.
     pub(crate) root: Option<PathBuf>,
@@ -72,14 +112,15 @@ pub(crate) struct Kernel {
 
 /// Downloads missing kernels; by default, those in [`DEFAULT`]. Existing files are kept. To get the newest kernel of a series,
 /// remove its file.
-pub(crate) fn fetch(apt: &Apt, requested: &[Series]) -> Result<Vec<Kernel>, Failure> {
-    let wanted = if requested.is_empty() { &DEFAULT[..] } else { requested };
+pub(crate) fn fetch(requested: &[Series], arch: Arch) -> Result<Vec<Kernel>, Failure> {
     let mut kernels = Vec::new();
-    for series in wanted.iter().copied().collect::<BTreeSet<_>>() {
-        match fetch_one(apt, series) {
+    let apts = (Apt::new(Arch::X86)?, Apt::new(Arch::Arm)?);
+    for id in Id::all(requested, arch) {
+        let apt = if id.arch == Arch::X86 { &apts.0 } else { &apts.1 };
+        match fetch_one(apt, id) {
             Ok(kernel) => kernels.push(kernel),
             // Archives remove old kernels. An unsupported kernel is skipped if it is missing and the user has not requested it.
-            Err(failure @ Failure::Host(_)) if requested.is_empty() && !is_supported(series) => {
+            Err(failure @ Failure::Host(_)) if requested.is_empty() && !is_supported(id.series) => {
                 eprintln!("{failure}");
             }
             Err(failure) => return Err(failure),
@@ -88,30 +129,26 @@ pub(crate) fn fetch(apt: &Apt, requested: &[Series]) -> Result<Vec<Kernel>, Fail
     Ok(kernels)
 }
 
-pub(crate) fn image(series: Series) -> Result<PathBuf, Failure> {
-    let series = if series == SYSTEMD { NEWEST } else { series };
-    Ok(setup::cache("lab")?.join("kernels").join(series.to_string()).join("vmlinuz"))
+fn image(id: Id) -> Result<PathBuf, Failure> {
+    Ok(setup::cache("lab")?.join("kernels").join(id.to_string()).join("vmlinuz"))
 }
 
-fn fetch_one(apt: &Apt, series: Series) -> Result<Kernel, Failure> {
-    let image = image(series)?;
+fn fetch_one(apt: &Apt, id: Id) -> Result<Kernel, Failure> {
+    let of_debian = if id.series == SYSTEMD { Id { series: NEWEST, ..id } } else { id };
+    let image = image(of_debian)?;
     if !image.is_file() {
-        match series {
-            BUILT => build(apt, &image)?,
-            SYSTEMD => download(apt, NEWEST, &image)?,
-            _ => download(apt, series, &image)?,
-        }
+        if id.series == BUILT { build(apt, &image) } else { download(apt, of_debian, &image) }?;
     }
-    let root = (series == SYSTEMD).then(image::systemd_root).transpose()?;
-    Ok(Kernel { series, image, root })
+    let root = (id.series == SYSTEMD).then(image::systemd_root).transpose()?;
+    Ok(Kernel { id, image, root })
 }
 
-fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
+fn download(apt: &Apt, id: Id, image: &Path) -> Result<(), Failure> {
     // Since 6.19, `linux-binary-*` contains the image. `linux-image-*` only makes it bootable on real machines.
     let names = apt.names("linux-")?;
     let place = image.display();
-    let name = choose(&names, series).ok_or_else(|| {
-        Failure::Host(format!("lab: the archive has no kernel {series}; copy a kernel image to {place}"))
+    let name = choose(&names, id).ok_or_else(|| {
+        Failure::Host(format!("lab: the archive has no kernel {id}; copy a kernel image to {place}"))
     })?;
     let unpacked = image.with_extension("new");
     let _ = fs::remove_dir_all(&unpacked);
@@ -129,9 +166,10 @@ fn download(apt: &Apt, series: Series, image: &Path) -> Result<(), Failure> {
 ///
 /// If the archive lacks this series, returns a package of the next newer series that is available and older than the next series
 /// in [`DEFAULT`]. The `cloud` flavour has everything that the tests need, and a third of the size.
-fn choose(names: &[String], series: Series) -> Option<&str> {
+fn choose(names: &[String], id: Id) -> Option<&str> {
+    let series = id.series;
     let next = DEFAULT.into_iter().find(|next| *next > series).unwrap_or(Series(u32::MAX, 0));
-    let candidates = || names.iter().filter_map(|name| Some((version(name)?, name.as_str())));
+    let candidates = || names.iter().filter_map(|name| Some((version(name, id)?, name.as_str())));
     let lowest = candidates().map(|(version, _)| Series(version[0], version[1]));
     let lowest = lowest.filter(|found| *found >= series && *found < next).min()?;
     let of_series = candidates().filter(|(version, _)| Series(version[0], version[1]) == lowest);
@@ -140,10 +178,17 @@ fn choose(names: &[String], series: Series) -> Option<&str> {
     best.map(|(_, name)| name)
 }
 
-/// Returns the version numbers in a package name such as `linux-image-6.12.107+deb13-cloud-amd64`. `None` for other packages.
-fn version(name: &str) -> Option<Vec<u32>> {
+/// Returns the version numbers in a package name such as `linux-image-6.12.107+deb13-cloud-amd64`. `None` for packages of other
+/// machines.
+fn version(name: &str, id: Id) -> Option<Vec<u32>> {
     let rest = name.strip_prefix("linux-image-").or_else(|| name.strip_prefix("linux-binary-"))?;
-    let version = rest.strip_suffix("-cloud-amd64")?;
+    let arch = id.arch.of_debian();
+    let version = if id.has_16k_pages {
+        rest.strip_suffix("-16k")?.strip_suffix(arch)?
+    } else {
+        rest.strip_suffix(arch)?
+    };
+    let version = if id.has_16k_pages { version.strip_suffix('-') } else { version.strip_suffix("-cloud-") }?;
     let parts = version.split(|c: char| !c.is_ascii_digit()).filter(|part| !part.is_empty());
     let numbers: Vec<u32> = parts.map(|part| part.parse().ok()).collect::<Option<_>>()?;
     // This is a release candidate such as `7.3-cloud-amd64`, which has only two numbers.
@@ -224,7 +269,7 @@ const SCHEDULERS: [&str; 2] = ["scx_simple", "scx_qmap"];
 
 /// Returns the directory of the BPF schedulers. It does not exist until the kernel is built.
 pub(crate) fn schedulers() -> Result<PathBuf, Failure> {
-    Ok(image(BUILT)?.with_file_name("schedulers"))
+    Ok(image(Id { series: BUILT, arch: Arch::X86, has_16k_pages: false })?.with_file_name("schedulers"))
 }
 
 /// Builds the kernel as `image`, and the schedulers, because no kernel of Debian has both sched_ext and the accounting of interrupt
@@ -286,6 +331,10 @@ fn make_in(dir: &Path) -> Command {
 mod tests {
     use super::*;
 
+    fn x86(series: Series) -> Id {
+        Id { series, arch: Arch::X86, has_16k_pages: false }
+    }
+
     fn names(text: &str) -> Vec<String> {
         text.split_whitespace().map(str::to_owned).collect()
     }
@@ -297,14 +346,14 @@ mod tests {
              linux-image-6.12.107+deb13-amd64 linux-image-6.12.107+deb13-cloud-amd64-unsigned \
              linux-image-6.1.0-50-cloud-amd64 linux-image-6.1.0-47-cloud-amd64 linux-image-cloud-amd64",
         );
-        assert_eq!(choose(&names, Series(6, 12)), Some("linux-image-6.12.107+deb13-cloud-amd64"));
-        assert_eq!(choose(&names, Series(6, 1)), Some("linux-image-6.1.0-50-cloud-amd64"));
+        assert_eq!(choose(&names, x86(Series(6, 12))), Some("linux-image-6.12.107+deb13-cloud-amd64"));
+        assert_eq!(choose(&names, x86(Series(6, 1))), Some("linux-image-6.1.0-50-cloud-amd64"));
     }
 
     #[test]
     fn if_a_kernel_has_two_packages_the_image_is_in_linux_binary() {
         let names = names("linux-image-7.2.12+deb13-cloud-amd64 linux-binary-7.2.12+deb13-cloud-amd64");
-        assert_eq!(choose(&names, Series(7, 2)), Some("linux-binary-7.2.12+deb13-cloud-amd64"));
+        assert_eq!(choose(&names, x86(Series(7, 2))), Some("linux-binary-7.2.12+deb13-cloud-amd64"));
     }
 
     #[test]
@@ -313,9 +362,24 @@ mod tests {
             "linux-image-6.17.13+deb13-cloud-amd64 linux-image-6.18.15+deb13-cloud-amd64 \
              linux-image-7.3.4+deb13-cloud-amd64 linux-image-7.3-cloud-amd64",
         );
-        assert_eq!(choose(&names, Series(6, 16)), Some("linux-image-6.17.13+deb13-cloud-amd64"));
-        assert_eq!(choose(&names, Series(7, 2)), Some("linux-image-7.3.4+deb13-cloud-amd64"));
-        assert_eq!(choose(&names, Series(6, 1)), None, "the next series belongs to 6.12");
+        assert_eq!(choose(&names, x86(Series(6, 16))), Some("linux-image-6.17.13+deb13-cloud-amd64"));
+        assert_eq!(choose(&names, x86(Series(7, 2))), Some("linux-image-7.3.4+deb13-cloud-amd64"));
+        assert_eq!(choose(&names, x86(Series(6, 1))), None, "the next series belongs to 6.12");
+    }
+
+    #[test]
+    fn kernels_for_arm64_have_their_own_packages() {
+        let names = names(
+            "linux-image-6.12.95+deb12-cloud-arm64 linux-image-6.12.95+deb12-arm64-16k linux-image-6.12.99+deb12-arm64 \
+             linux-image-6.12.99+deb12-cloud-amd64",
+        );
+        let of_6_12 = Id::all(&[ARM], Arch::X86).into_iter().filter(|id| id.series == Series(6, 12));
+        let chosen: Vec<_> =
+            of_6_12.map(|id| (id.to_string(), choose(&names, id).unwrap_or_default())).collect();
+        let [small, large] = [0, 1].map(|at| (chosen[at].0.as_str(), chosen[at].1));
+        assert_eq!(small, ("6.12-arm64", "linux-image-6.12.95+deb12-cloud-arm64"));
+        assert_eq!(large, ("6.12-arm64-16k", "linux-image-6.12.95+deb12-arm64-16k"));
+        assert_eq!(chosen.len(), 2);
     }
 
     #[test]

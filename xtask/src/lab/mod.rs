@@ -1,14 +1,16 @@
 //! Runs the tests that need root on other kernels, each in a virtual machine.
+mod arch;
 mod archive;
 mod image;
 mod kernels;
 mod results;
 mod vm;
+pub(crate) use arch::Arch;
 pub(crate) use archive::Apt;
 pub(crate) use image::Binaries;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::{fs, path::PathBuf, process::Command, time::Instant};
+use std::{fs, path::PathBuf, time::Instant};
 
 use kernels::{Kernel, Series};
 use results::{KernelReport, Outcome};
@@ -30,6 +32,9 @@ pub(crate) struct Request {
     /// container runtimes [default: 5.10, 6.1, 6.12, 6.16, 7.2]
     #[arg(value_name = "KERNEL", value_parser = Series::parse)]
     kernels: Vec<Series>,
+    /// The architecture of the machines
+    #[arg(long, value_enum, default_value_t)]
+    arch: Arch,
     /// Every test on each kernel
     #[arg(long)]
     all: bool,
@@ -60,7 +65,7 @@ impl Request {
         }
         let filters = filters.into_iter().map(str::to_owned).collect();
         let cpus = Cpus { online: 4, possible: 4 };
-        Self { kernels, all: false, shell: false, script: None, cpus, filters }
+        Self { kernels, arch: Arch::X86, all: false, shell: false, script: None, cpus, filters }
     }
 
     fn has(&self, test: &str) -> bool {
@@ -70,10 +75,14 @@ impl Request {
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     setup::ensure(&[setup::TEST_TOOLS, setup::LAB_TOOLS])?;
-    let apt = Apt::new()?;
-    let qemu = Qemu::find(&apt, request.cpus)?;
-    let kernels = kernels::fetch(&apt, &request.kernels)?;
-    let mut binaries = build(false)?;
+    let kernels = kernels::fetch(&request.kernels, request.arch)?;
+    // All machines of a run have the same architecture, because the tests are built once.
+    let arch = kernels.first().map_or(request.arch, |kernel| kernel.id.arch);
+    if kernels.iter().any(|kernel| kernel.id.arch != arch) {
+        return Err(Failure::Host("lab: run the kernels of arm64 and of x86_64 separately".to_owned()));
+    }
+    let qemu = Qemu::find(arch, request.cpus)?;
+    let mut binaries = build(false, Some(arch))?;
     if kernels.iter().any(|kernel| kernel.root.is_some()) {
         binaries.package = Some(dist::make(&binaries.cgscope)?);
     }
@@ -87,7 +96,7 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         return kernels.iter().try_for_each(|kernel| {
             let initrd = image::initrd(&binaries, kernel, &script)?;
             let stopped = vm::run(&qemu, kernel, &initrd, |_, piece| print!("{piece}"))?;
-            let failed = |why| format!("lab: the machine of {} was stopped: {why}", kernel.series);
+            let failed = |why| format!("lab: the machine of {} was stopped: {why}", kernel.id);
             stopped.map_or(Ok(()), |why| Err(Failure::Step(failed(why))))
         });
     }
@@ -97,18 +106,18 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
         return Err(Failure::Host(format!("no test has `{filter}` in its name; check the filter")));
     }
     let of_debian = |series: &Series| series.name().is_none() && kernels::is_supported(*series);
-    let supported = || kernels.iter().map(|kernel| kernel.series).filter(of_debian);
+    let supported = || kernels.iter().map(|kernel| kernel.id.series).filter(of_debian);
     let ends = [supported().min(), supported().max()];
     let mut reports = in_parallel(&kernels, vec![(); MACHINES], |kernel, ()| {
-        let whole = request.all || ends.contains(&Some(kernel.series));
+        let whole = request.all || ends.contains(&Some(kernel.id.series));
         let wanted =
-            tests.iter().filter(|test| request.has(test) && kernels::runs(test, kernel.series, whole));
+            tests.iter().filter(|test| request.has(test) && kernels::runs(test, kernel.id.series, whole));
         run_one(&qemu, kernel, &binaries, &wanted.map(String::as_str).collect())
     })?;
-    reports.sort_by_key(|report| report.series);
+    reports.sort_by_key(|report| report.kernel);
     print(&reports);
     let failed = reports.iter().filter(|report| !report.has_passed());
-    let failed: Vec<String> = failed.map(|report| report.series.to_string()).collect();
+    let failed: Vec<String> = failed.map(|report| report.kernel.to_string()).collect();
     if failed.is_empty() {
         return Ok(());
     }
@@ -119,19 +128,21 @@ pub(crate) fn run(request: &Request) -> Result<(), Failure> {
 ///
 /// `--workspace` is used because it reuses the output of the unit tests. A single package would enable other features of its
 /// dependencies. The tests that take minutes measure code that is linked into them, so the tests are optimised too.
-pub(crate) fn build(is_long: bool) -> Result<Binaries, Failure> {
-    let cgscope = binary::build()?;
+pub(crate) fn build(is_long: bool, arch: Option<Arch>) -> Result<Binaries, Failure> {
+    let cgscope = binary::build_for(arch)?;
     let mut cargo = steps::cargo(&["test", "--workspace", "--test", "root", "--no-run"]);
     if is_long {
         cargo.arg("--release");
     }
+    binary::for_target(&mut cargo, arch)?;
     let built = binary::executables(cargo.arg("--message-format=json-render-diagnostics"))?;
     let (tests, workload) = (binary::named(&built, "root")?, binary::named(&built, "workload")?);
-    Ok(Binaries { cgscope, tests, workload, package: None })
+    Ok(Binaries { arch, cgscope, tests, workload, package: None })
 }
 
 pub(crate) fn names_of_tests(binaries: &Binaries) -> Result<Vec<String>, Failure> {
-    let listed = steps::output(Command::new(&binaries.tests).args(["--list", "--format", "terse"]))?;
+    let mut list = image::runner(binaries.arch, &binaries.tests)?;
+    let listed = steps::output(list.args(["--list", "--format", "terse"]))?;
     Ok(listed.lines().filter_map(|line| line.strip_suffix(": test")).map(str::to_owned).collect())
 }
 
@@ -164,7 +175,7 @@ fn run_one(
                 Outcome::PassedAgain => "ok when repeated",
                 _ => "FAILED",
             };
-            eprintln!("lab: {} {how} {name} ({seconds:.1} s)", kernel.series);
+            eprintln!("lab: {} {how} {name} ({seconds:.1} s)", kernel.id);
             if *outcome == Outcome::Failed {
                 blames.entry(name.clone()).or_insert_with(|| disturbance.blame());
             }
@@ -177,7 +188,7 @@ fn run_one(
     outcomes.extend(reported);
     let code = |what| results::reported(&log, what).and_then(|code| code.parse().ok());
     let mut report = KernelReport {
-        series: kernel.series,
+        kernel: kernel.id,
         release: results::reported(&log, "kernel").unwrap_or_default().to_owned(),
         outcomes,
         blames,
@@ -188,7 +199,7 @@ fn run_one(
         log,
     };
     report.refuse_repeats();
-    eprintln!("lab: {}: {} (seconds: {})", report.series, report.ending(), report.seconds);
+    eprintln!("lab: {}: {} (seconds: {})", report.kernel, report.ending(), report.seconds);
     Ok(report)
 }
 
@@ -208,10 +219,10 @@ fn print(reports: &[KernelReport]) {
         let parts = report.log.split("\nfailures:\n").skip(1).step_by(2);
         let said = parts.map(str::trim).collect::<Vec<_>>().join("\n\n");
         if !said.is_empty() {
-            println!("--- {} ---\n{said}\n", report.series);
+            println!("--- {} ---\n{said}\n", report.kernel);
         }
         if let Some(why) = &report.stopped {
-            println!("--- {}: the machine was stopped: {why}\n", report.series);
+            println!("--- {}: the machine was stopped: {why}\n", report.kernel);
         }
     }
     reports.iter().for_each(|report| print!("{report}"));

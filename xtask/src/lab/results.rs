@@ -1,7 +1,7 @@
 //! Parses and prints the results of the tests that ran in a machine.
 use std::{collections::BTreeMap, fmt};
 
-use crate::lab::kernels::Series;
+use crate::lab::kernels::Id;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Outcome {
@@ -16,7 +16,7 @@ pub(crate) enum Outcome {
 const PASSED: [Outcome; 2] = [Outcome::Passed, Outcome::PassedAgain];
 
 pub(crate) struct KernelReport {
-    pub(crate) series: Series,
+    pub(crate) kernel: Id,
     /// The kernel's own version string; empty if the kernel did not boot.
     pub(crate) release: String,
     pub(crate) outcomes: BTreeMap<String, Outcome>,
@@ -94,10 +94,10 @@ pub(crate) fn outcomes(log: &str) -> BTreeMap<String, Outcome> {
 /// Prints a line about the kernel, and a line for each test that failed, did not run, or passed only in the second try.
 impl fmt::Display for KernelReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { series, release, seconds, doctor, .. } = self;
+        let Self { kernel, release, seconds, doctor, .. } = self;
         let doctor = doctor.map_or_else(|| "did not end".to_owned(), |code| format!("exit {code}"));
         let ending = self.ending();
-        writeln!(f, "{series} ({release}): {ending}; `cgscope doctor`: {doctor}; seconds: {seconds}")?;
+        writeln!(f, "{kernel} ({release}): {ending}; `cgscope doctor`: {doctor}; seconds: {seconds}")?;
         for (outcome, what) in [
             (Outcome::Failed, "failed"),
             (Outcome::Unfinished, "did not end"),
@@ -106,7 +106,7 @@ impl fmt::Display for KernelReport {
             for (name, _) in self.outcomes.iter().filter(|(_, other)| **other == outcome) {
                 let blame = self.blames.get(name).map(|blame| blame.as_deref());
                 let why = blame.map(|why| format!(" (first try: {})", why.unwrap_or("nothing disturbed it")));
-                writeln!(f, "* {series} {what}: `{name}`{}", why.unwrap_or_default())?;
+                writeln!(f, "* {kernel} {what}: `{name}`{}", why.unwrap_or_default())?;
             }
         }
         Ok(())
@@ -116,7 +116,8 @@ impl fmt::Display for KernelReport {
 #[cfg(test)]
 mod tests {
     use super::{KernelReport, Outcome, outcomes, reported};
-    use crate::lab::kernels::Series;
+    use crate::lab::Arch;
+    use crate::lab::kernels::{Id, Series};
 
     const LOG: &str = "\
 lab: kernel 6.12.107+deb13-cloud-amd64
@@ -134,7 +135,7 @@ test ledger::d ... ";
         outcomes.insert("ledger::d".to_owned(), Outcome::Unfinished);
         let release = reported(LOG, "kernel").expect("the release").to_owned();
         KernelReport {
-            series: Series(6, 12),
+            kernel: Id::all(&[Series(6, 12)], Arch::X86).pop_first().expect("one kernel"),
             release,
             outcomes,
             blames: [("truth::b".to_owned(), Some("the host".to_owned()))].into(),

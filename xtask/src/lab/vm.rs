@@ -7,7 +7,8 @@ use std::{fs, io::Read, thread};
 use crate::steps::{self, Failure};
 use bpf_build::linker;
 
-use crate::{lab::archive::Apt, lab::kernels::Kernel, setup};
+use crate::lab::{arch::Arch, archive::Apt, kernels::Kernel};
+use crate::setup;
 
 /// Maximum time for which a machine may print nothing.
 const SILENCE: Duration = Duration::from_secs(150);
@@ -18,12 +19,12 @@ const PAUSE: Duration = Duration::from_millis(100);
 const LAST_LINES: usize = 25;
 
 /// The kernel command line. Because of it, the kernel logs only errors, and skips delays that real hardware needs.
-const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nowatchdog random.trust_cpu=on \
+const COMMAND_LINE: &str = "loglevel=4 panic=-1 mitigations=off nowatchdog random.trust_cpu=on \
                             rcupdate.rcu_cpu_stall_suppress=1 tsc=reliable no_timer_check";
 
 /// Returns the directory of a run. It contains `initrd`, `console.log`, and the output of the tests in `tests.log`.
 pub(crate) fn place(kernel: &Kernel) -> PathBuf {
-    steps::target_dir().join("lab").join(kernel.series.to_string())
+    steps::target_dir().join("lab").join(kernel.id.to_string())
 }
 
 fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
@@ -34,7 +35,7 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
         // QEMU also searches for firmware in the directory of the SeaBIOS package.
         command.arg("-L").arg(data).args(["-L", "/usr/share/seabios"]);
     }
-    command.args(["-accel", "tcg,thread=multi", "-cpu", "max"]);
+    command.args(["-accel", "tcg,thread=multi"]).args(kernel.id.arch.machine());
     // The files of a Debian root stay in memory, so the machine needs more memory.
     let megabytes = if kernel.root.is_some() { 4096 } else { 2048 };
     command.args("-nodefaults -no-user-config -display none -no-reboot".split(' '));
@@ -46,7 +47,8 @@ fn machine(qemu: &Qemu, kernel: &Kernel, initrd: &Path) -> Command {
         let cpus = format!("node,nodeid={node},cpus={cpus},memdev=m{node}");
         command.args(["-object", &memory, "-numa", &cpus]);
     }
-    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd).args(["-append", COMMAND_LINE]);
+    let words = format!("console={}0 {COMMAND_LINE}", kernel.id.arch.serial_ports());
+    command.arg("-kernel").arg(&kernel.image).arg("-initrd").arg(initrd).args(["-append", &words]);
     command
 }
 
@@ -168,22 +170,24 @@ pub(crate) struct Qemu {
 
 impl Qemu {
     /// Finds the installed QEMU. If it is too old, downloads the backport and unpacks it. Nothing is installed.
-    pub(crate) fn find(apt: &Apt, cpus: Cpus) -> Result<Self, Failure> {
-        let installed = PathBuf::from("qemu-system-x86_64");
+    pub(crate) fn find(arch: Arch, cpus: Cpus) -> Result<Self, Failure> {
+        let name = format!("qemu-system-{}", arch.name());
+        let installed = PathBuf::from(&name);
         if is_new_enough(&installed) {
             return Ok(Self { program: installed, cpus, data: None });
         }
         let place = setup::cache("lab")?.join("qemu");
-        let program = place.join("usr/bin/qemu-system-x86_64");
+        let program = place.join("usr/bin").join(&name);
         if !is_new_enough(&program) {
-            for name in ["qemu-system-x86", "qemu-system-data"] {
+            let apt = Apt::new(Arch::X86)?;
+            for name in [arch.qemu(), "qemu-system-data"] {
                 apt.unpack(&format!("{name}/bookworm-backports"), &place)?;
             }
         }
         if !is_new_enough(&program) {
             let (major, minor) = LEAST;
             return Err(Failure::Host(format!(
-                "lab: qemu-system-x86_64 {major}.{minor} or later is not available, and kernels crash in older ones; install it"
+                "lab: {name} {major}.{minor} or later is not available, and kernels crash in older ones; install it"
             )));
         }
         Ok(Self { program, cpus, data: Some(place.join("usr/share/qemu")) })

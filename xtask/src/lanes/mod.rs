@@ -59,7 +59,7 @@ impl<'a> Lanes<'a> {
         with_kubernetes: bool,
     ) -> Result<Self, Failure> {
         let variables = readers::for_tests(with_kubernetes)?;
-        Ok(Self { binaries: lab::build(is_long)?, as_root, variables })
+        Ok(Self { binaries: lab::build(is_long, None)?, as_root, variables })
     }
 
     /// Runs the tests that libtest selects for these arguments, for example for parts of test names. Returns an error unless each
