@@ -99,7 +99,7 @@ fn ensure_kubernetes(place: &Path) -> Result<(), Failure> {
     })?;
     installed(&place.join("kube-apiserver"), KUBERNETES, || api_server(place))?;
     installed(&place.join("etcd"), ETCD, || {
-        lab::Apt::new(lab::Arch::X86)?.unpack(ETCD, &place.join("etcd"))
+        lab::Apt::new(lab::Arch::of_this_machine())?.unpack(ETCD, &place.join("etcd"))
     })?;
     // Go stores gigabytes of sources and objects, which are useless after the build.
     let _ = fs::remove_dir_all(place.join("go"));
@@ -147,7 +147,7 @@ fn runtimes() -> Result<PathBuf, Failure> {
     let place = cache("runtimes")?.join("root");
     installed(&place, &format!("{RUNTIMES} of {RUNTIMES_SUITE}"), || {
         let _ = fs::remove_dir_all(&place);
-        let apt = lab::Apt::new(lab::Arch::X86)?;
+        let apt = lab::Apt::new(lab::Arch::of_this_machine())?;
         RUNTIMES.split(' ').try_for_each(|name| apt.unpack(&format!("{name}/{RUNTIMES_SUITE}"), &place))
     })?;
     Ok(place)

@@ -14,6 +14,10 @@ pub(crate) enum Arch {
 }
 
 impl Arch {
+    pub(crate) fn of_this_machine() -> Self {
+        if ARCH == Self::Arm.name() { Self::Arm } else { Self::X86 }
+    }
+
     /// Returns the name as in Rust.
     pub(crate) fn name(self) -> &'static str {
         self.choose("x86_64", "aarch64")

@@ -129,7 +129,7 @@ fn put_small_root(tree: &Tree, binaries: &Binaries) -> Result<(), Failure> {
         tree.copy(program, &format!("usr/bin/{}", program.file_name().unwrap_or_default().display()), 0o755)?;
     }
     let all = programs.iter().map(PathBuf::as_path).chain(binaries.places().map(|(from, _)| from));
-    // Fails for static programs, which need no libraries. Nevertheless it lists the libraries of the other programs.
+    // ldd fails for static programs, which need no libraries.
     let mut listed = String::new();
     for program in all {
         let mut list = Command::new("ldd");

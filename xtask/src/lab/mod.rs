@@ -28,8 +28,8 @@ const SHORT: [&str; 3] = ["truth::sums_are_equal_for_two_busy", "ledger::all_cau
 
 #[derive(clap::Args, Debug)]
 pub(crate) struct Request {
-    /// A series such as 6.12; scx: a kernel with sched_ext, which is built first; systemd: a Debian host with systemd and
-    /// container runtimes [default: 5.10, 6.1, 6.12, 6.16, 7.2]
+    /// A series such as 6.12; arm64: the kernels for arm64; scx: a kernel with sched_ext, which is built first; systemd: a
+    /// Debian host with systemd and container runtimes [default: 5.10, 6.1, 6.12, 6.16, 7.2]
     #[arg(value_name = "KERNEL", value_parser = Series::parse)]
     kernels: Vec<Series>,
     /// The architecture of the machines
@@ -75,6 +75,11 @@ impl Request {
 
 pub(crate) fn run(request: &Request) -> Result<(), Failure> {
     setup::ensure(&[setup::TEST_TOOLS, setup::LAB_TOOLS])?;
+    if request.arch != Arch::X86
+        && request.kernels.iter().any(|series| [kernels::BUILT, kernels::SYSTEMD].contains(series))
+    {
+        return Err(Failure::Host("lab: the machines scx and systemd exist only for x86_64".to_owned()));
+    }
     let kernels = kernels::fetch(&request.kernels, request.arch)?;
     // All machines of a run have the same architecture, because the tests are built once.
     let arch = kernels.first().map_or(request.arch, |kernel| kernel.id.arch);

@@ -179,7 +179,7 @@ impl Qemu {
         let place = setup::cache("lab")?.join("qemu");
         let program = place.join("usr/bin").join(&name);
         if !is_new_enough(&program) {
-            let apt = Apt::new(Arch::X86)?;
+            let apt = Apt::new(Arch::of_this_machine())?;
             for name in [arch.qemu(), "qemu-system-data"] {
                 apt.unpack(&format!("{name}/bookworm-backports"), &place)?;
             }
